@@ -1,0 +1,48 @@
+"""Complete knowledge graphs with Gradient Graphs. The public API is this page; everything is imported on first use."""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+try:
+    __version__ = version("harmonium")
+except PackageNotFoundError:  # a source tree that was not installed
+    __version__ = "0.0.0"
+
+_PUBLIC = {
+    # one function per command
+    "demo": "demo",
+    "train": "commands",
+    "evaluate": "commands",
+    "predict": "commands",
+    "neighbours": "commands",
+    "info": "commands",
+    # graphs
+    "load": "datasets",
+    "Graph": "graph",
+    "Triples": "graph",
+    "Slot": "graph",
+    # models
+    "Composition": "composition",
+    "Harmony": "harmony",
+    "QuadraticForm": "harmony",
+    "GradientGraph": "model",
+    # the parts behind the commands
+    "Config": "config",
+    "Run": "run",
+    "build_model": "training",
+    "fit": "training",
+    "rank": "evaluation",
+    "HarmoniumError": "errors",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'harmonium' has no attribute '{name}'")
+    return getattr(import_module(f"harmonium.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

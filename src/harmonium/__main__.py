@@ -1,0 +1,3 @@
+from harmonium.cli import main
+
+main()

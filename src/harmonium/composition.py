@@ -1,0 +1,166 @@
+"""Compositions: how the vectors of head, relation and tail become one triplet vector.
+
+A composition is one formula, linear (or affine) in each slot, broadcasting over leading dimensions. What the rest of
+the library needs (slot maps, all-entity scores, tokens, neighbourhoods) is derived from it here. To add one:
+
+    class Mine(Composition):
+        def compose(self, head, relation, tail):
+            return head * relation + relation * tail
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from harmonium.errors import HarmoniumError
+from harmonium.graph import Slot
+
+
+@dataclass(frozen=True)
+class SlotMap:
+    """The affine map candidate -> composed vector that is left when two slots are given: x = T e + offset."""
+
+    composition: Composition
+    slot: Slot
+    first: Tensor  # (..., its dim): the given vectors, in the order head, relation, tail
+    second: Tensor  # (..., its dim)
+    slot_dim: int
+
+    def apply(self, candidate: Tensor) -> Tensor:
+        """(..., slot_dim) -> (..., dim): the formula itself."""
+        vectors = [self.first, self.second]
+        vectors.insert(list(Slot).index(self.slot), candidate)
+        return self.composition.compose(*vectors)
+
+    def beside_candidates(self) -> SlotMap:
+        """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
+        return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2))
+
+    @property
+    def zeros(self) -> Tensor:
+        shape = torch.broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
+        return self.first.new_zeros(*shape, self.slot_dim)
+
+    @property
+    def offset(self) -> Tensor:
+        """(..., dim): the composed vector of the zero candidate; zero for all but affine compositions."""
+        return self.apply(self.zeros)
+
+    def transpose(self, cotangent: Tensor) -> Tensor:
+        """T'v without building T: the vector-Jacobian product of the formula. (..., dim) -> (..., slot_dim)."""
+        composed, pull = torch.func.vjp(self.apply, self.zeros)
+        return pull(cotangent.expand_as(composed))[0]
+
+    def heads(self, directions: Tensor) -> Tensor:
+        """T'u for several directions u at once. (k, dim) -> (..., k, slot_dim)."""
+        wide = self.beside_candidates()
+        composed, pull = torch.func.vjp(wide.apply, wide.zeros.expand(*self.zeros.shape[:-1], len(directions), -1))
+        return pull(directions.expand_as(composed))[0]
+
+    def dense(self) -> Tensor:
+        """T' itself, (..., slot_dim, dim), for small sizes and for least squares."""
+        basis = torch.eye(self.slot_dim, dtype=self.first.dtype, device=self.first.device)
+        return self.beside_candidates().apply(basis) - self.offset.unsqueeze(-2)
+
+
+class Composition(ABC):
+    """One formula; everything else has a default that follows from it."""
+
+    registry: ClassVar[dict[str, type[Composition]]] = {}
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__dict__.get("name", cls.__name__.lower())
+        Composition.registry[cls.name] = cls
+
+    @abstractmethod
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """(..., entity_dim), (..., relation_dim), (..., entity_dim) -> (..., dim)."""
+
+    def relation_dim(self, entity_dim: int) -> int:
+        """The size of a relation vector when the user does not choose it."""
+        return entity_dim
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        """Refuse sizes that the formula cannot use."""
+        if relation_dim != entity_dim:
+            raise HarmoniumError(
+                f"{self.name} needs relation_dim equal to entity_dim, not {relation_dim} and {entity_dim}"
+            )
+
+    def magnitude(self, vectors: Tensor) -> Tensor:
+        """The sizes of a vector's coordinates, as the N3 regulariser sees them."""
+        return vectors.abs()
+
+    def dim(self, entity_dim: int, relation_dim: int) -> int:
+        """The size of the composed vector, found by composing."""
+        self.check(entity_dim, relation_dim)
+        entity = torch.zeros(entity_dim)
+        return self.compose(entity, torch.zeros(relation_dim), entity).shape[-1]
+
+    def slot_map(self, slot: Slot, first: Tensor, second: Tensor, slot_dim: int) -> SlotMap:
+        """The map of the open slot, given the two other vectors in the order head, relation, tail."""
+        return SlotMap(self, slot, first, second, slot_dim)
+
+
+def find_composition(name: str) -> Composition:
+    """A registered composition by name."""
+    if name not in Composition.registry:
+        known = ", ".join(sorted(Composition.registry))
+        raise HarmoniumError(
+            f"no composition '{name}'; there are {known}. One of your own must be imported first (--plugin FILE.py)"
+        )
+    return Composition.registry[name]()
+
+
+class DistMult(Composition):
+    """x = head * relation * tail, elementwise (Yang et al. 2015)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return head * relation * tail
+
+
+class HolE(Composition):
+    """x = relation * (head correlated with tail), circular correlation by FFT (Nickel et al. 2016)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(tail)
+        return relation * torch.fft.irfft(spectrum, n=head.shape[-1])
+
+
+class ComplEx(Composition):
+    """The terms of Re<head * relation, conj tail>; a vector holds real parts, then imaginary (Trouillon et al. 2016)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
+        return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        super().check(entity_dim, relation_dim)
+        if entity_dim % 2:
+            raise HarmoniumError(f"complex needs an even entity_dim (real and imaginary halves), not {entity_dim}")
+
+    def magnitude(self, vectors: Tensor) -> Tensor:
+        real, imaginary = vectors.chunk(2, dim=-1)
+        return (real.square() + imaginary.square()).clamp(min=1e-20).sqrt()
+
+
+class TensorProduct(Composition):
+    """x = head (x) relation (x) tail, all products of three coordinates (Smolensky 1990; the paper's HTPR)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        cube = head[..., :, None, None] * relation[..., None, :, None] * tail[..., None, None, :]
+        return cube.flatten(start_dim=-3)
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        size = entity_dim * relation_dim * entity_dim
+        if size > 20_000:
+            raise HarmoniumError(
+                f"tensorproduct of entity_dim {entity_dim} and relation_dim {relation_dim} has {size:,} coordinates; "
+                "choose smaller ones (the paper used 5 and 20)"
+            )
