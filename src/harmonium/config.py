@@ -34,6 +34,7 @@ class ModelConfig:
     cap: float | None = option(
         None, "largest norm of W, below lambda; lambda - 0.25 (2.5 at inf) when left out", above=0
     )
+    rank: int | None = option(None, "rank of W; full when left out, faster when small", least=1)
     initialisation: Literal["calibrated", "paper"] = option("calibrated", "calibrated: unit score spread, W along b")
     normalise: bool = option(True, "embeddings of length one")
     reciprocal: bool = option(False, "a second vector per relation, answering head queries as tail queries")

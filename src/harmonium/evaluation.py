@@ -26,7 +26,12 @@ class Scorer(Protocol):
     """Anything that scores every candidate of an open slot can be ranked."""
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates)."""
+        """(n, n_candidates). A scorer may also have `compare_slot`: the same up to a constant, more precise."""
+
+
+def comparable(scorer: Scorer) -> Callable[[Slot, Triples], Tensor]:
+    """The scorer's most precise way to compare candidates."""
+    return getattr(scorer, "compare_slot", scorer.score_slot)
 
 
 @dataclass(frozen=True)
@@ -82,11 +87,11 @@ def rank(
     """
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
-    parts = []
+    parts, score = [], comparable(scorer)
     with torch.no_grad():
-        width = scorer.score_slot(slot, triples[:1]).shape[1]
+        width = score(slot, triples[:1]).shape[1]
         for queries in triples.chunks(chunk or max(1, CHUNK_NUMBERS // width)):
-            parts.append(_count(scorer.score_slot(slot, queries), queries, slot, known, candidates))
+            parts.append(_count(score(slot, queries), queries, slot, known, candidates))
             if watch:
                 watch(len(queries))
     return Ranks.cat(parts)

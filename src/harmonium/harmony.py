@@ -23,17 +23,29 @@ CONSTRAINTS = ("frobenius", "spectral")
 
 @dataclass(frozen=True)
 class QuadraticForm:
-    """score(x) = x'Ax + c'x + k: all that scoring needs. A plain model has no matrix."""
+    """score(x) = x'Ax + c'x + k with A = F N F': all that scoring needs. A plain model has no matrix, a full one no F."""
 
-    matrix: Tensor | None  # A (dim, dim), symmetric
+    core: Tensor | None  # N (rank, rank), symmetric; None for a plain model
     vector: Tensor  # c (dim,)
     constant: Tensor  # k ()
+    basis: Tensor | None = None  # F (dim, rank); None is the identity
+
+    @property
+    def matrix(self) -> Tensor | None:
+        """A (dim, dim)."""
+        return self.core if self.basis is None else self.basis @ self.core @ self.basis.T
+
+    def project(self, composed: Tensor) -> Tensor:
+        """(..., dim) -> (..., rank): the coordinates that the quadratic part sees."""
+        return composed if self.basis is None else composed @ self.basis
 
     def __call__(self, composed: Tensor) -> Tensor:
         """(..., dim) -> (...)."""
-        if self.matrix is None:
-            return composed @ self.vector + self.constant
-        return ((composed @ self.matrix + self.vector) * composed).sum(-1) + self.constant
+        linear = composed @ self.vector + self.constant
+        if self.core is None:
+            return linear
+        seen = self.project(composed)
+        return linear + ((seen @ self.core) * seen).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -65,24 +77,34 @@ class Sum(nn.Module):
 class Harmony(nn.Module):
     """W, b and the faithfulness lambda.
 
-    W is the symmetric part of a free matrix, scaled down when its norm (Frobenius, as in the paper, or spectral)
-    exceeds `cap`; cap < lambda makes the optimum exist. The paper's cap is lambda - 0.25, or 2.5 at infinity.
+    W = F C F' with C the symmetric part of a free matrix, scaled down when the norm of W (Frobenius, as in the paper,
+    or spectral) exceeds `cap`; cap < lambda makes the optimum exist. The paper's cap is lambda - 0.25, or 2.5 at
+    infinity. Without a `rank` F is the identity and W any symmetric matrix; a small rank scores far faster.
     """
 
     def __init__(
-        self, dim: int, faithfulness: float = 1.0, constraint: str = "frobenius", cap: float | None = None
+        self,
+        dim: int,
+        faithfulness: float = 1.0,
+        constraint: str = "frobenius",
+        cap: float | None = None,
+        rank: int | None = None,
     ) -> None:
         super().__init__()
         if not faithfulness > 0:
             raise HarmoniumError(f"faithfulness (lambda) must be positive, not {faithfulness}")
         if constraint not in CONSTRAINTS:
             raise HarmoniumError(f"no constraint '{constraint}' on W; there are {', '.join(CONSTRAINTS)}")
+        if rank is not None and not 1 <= rank <= dim:
+            raise HarmoniumError(
+                f"the rank of W is between 1 and the {dim} dimensions of a composed vector, not {rank}"
+            )
         if cap is None:
             cap = CAP_AT_INFINITY if math.isinf(faithfulness) else faithfulness - MARGIN
             if cap <= 0:
                 raise HarmoniumError(
-                    f"faithfulness (lambda) = {faithfulness} leaves no room for W: the default cap is lambda - {MARGIN}; "
-                    "raise lambda or set a positive cap below it"
+                    f"faithfulness (lambda) = {faithfulness} leaves no room for W: the default cap is "
+                    f"lambda - {MARGIN}; raise lambda or set a positive cap below it"
                 )
         if not 0 < cap < faithfulness:
             raise HarmoniumError(
@@ -90,68 +112,18 @@ class Harmony(nn.Module):
                 "otherwise harmony has no maximum. Raise lambda or lower the cap"
             )
         self.dim, self.faithfulness, self.constraint, self.cap = dim, faithfulness, constraint, cap
-        self.free = nn.Parameter(torch.randn(dim, dim) / dim)
-        self.bias = nn.Parameter(torch.randn(dim) / math.sqrt(dim))
+        self.free = nn.Parameter(torch.empty(rank or dim, rank or dim))
+        self.basis = nn.Parameter(torch.empty(dim, rank)) if rank else None
+        self.bias = nn.Parameter(torch.empty(dim))
+        self.initialise()
 
-    @property
-    def tau(self) -> float:
-        return 1 / self.faithfulness
-
-    def matrix(self) -> Tensor:
-        """W (dim, dim): symmetric and within the cap."""
-        symmetric = (self.free + self.free.T) / 2
-        if self.constraint == "frobenius":
-            norm = torch.linalg.matrix_norm(symmetric)
-        else:
-            norm = _spectral_norm(symmetric)
-        return symmetric * (self.cap / norm.clamp(min=self.cap))
-
-    def token_map(self, matrix: Tensor | None = None) -> Tensor:
-        """S = (I - tau W)^-1 (dim, dim): tokens differ by S times what composed vectors differ by."""
-        matrix = self.matrix() if matrix is None else matrix
-        identity = torch.eye(self.dim, dtype=matrix.dtype, device=matrix.device)
-        if self.tau == 0:
-            return identity
-        return torch.cholesky_inverse(torch.linalg.cholesky(identity - self.tau * matrix))
-
-    def forward(self, hidden: Tensor, composed: Tensor) -> Tensor:
-        """The definition, H(h, x). At lambda = infinity any h other than x has harmony -infinity."""
-        core, distance = self.core(hidden), (hidden - composed).square().sum(-1)
-        if self.tau == 0:
-            return torch.where(distance == 0, core, -torch.inf)
-        return core - self.faithfulness * distance / 2
-
-    def core(self, hidden: Tensor) -> Tensor:
-        """Core harmony, 1/2 [h'Wh + b'h]: coherence, before faithfulness is counted."""
-        return ((hidden @ self.matrix() + self.bias) * hidden).sum(-1) / 2
-
-    def optimise(self, composed: Tensor) -> Tensor:
-        """The token mu(x) = S (x + tau b / 2), the maximiser of H(., x)."""
-        return (composed + self.tau * self.bias / 2) @ self.token_map()
-
-    def fold(self) -> QuadraticForm:
-        """H(mu(x), x) as a quadratic form: A = WS/2, c = Sb/2, k = tau b'Sb/8. No token is needed to score."""
-        matrix = self.matrix()
-        spread = self.token_map(matrix)
-        folded = matrix @ spread / 2
-        vector = spread @ self.bias / 2
-        return QuadraticForm((folded + folded.T) / 2, vector, self.tau * (self.bias @ vector) / 4)
-
-    def relax(self, composed: Tensor, steps: int = 100, step_size: float | None = None) -> Trajectory:
-        """The recurrent network dh/dt = Wh + b/2 + lambda (x - h), by Euler steps from h = x; ends at the token."""
-        matrix, hidden = self.matrix(), composed
-        states = [hidden]
-        if self.tau > 0:
-            step_size = step_size or 1 / (self.faithfulness + self.cap)
-            for _ in range(steps):
-                hidden = hidden + step_size * (
-                    hidden @ matrix + self.bias / 2 + self.faithfulness * (composed - hidden)
-                )
-                states.append(hidden)
-        else:
-            states += [hidden] * steps
-        path = torch.stack(states)
-        return Trajectory(path, self(path, composed))
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator | None = None) -> None:
+        """Small and random, as the paper starts."""
+        self.free.normal_(generator=generator).div_(len(self.free))
+        self.bias.normal_(generator=generator).div_(math.sqrt(self.dim))
+        if self.basis is not None:
+            self.basis.copy_(torch.linalg.qr(self.basis.normal_(generator=generator))[0])
 
     @torch.no_grad()
     def calibrate(self, composed: Tensor) -> None:
@@ -161,14 +133,98 @@ class Harmony(nn.Module):
         tokens differ from composed vectors at once; b alone would leave W idle (docs/math.md, section 3).
         """
         direction = torch.full_like(self.bias, 1 / math.sqrt(self.dim))
-        self.free.copy_(self.cap * torch.outer(direction, direction))
+        if self.basis is None:
+            self.free.copy_(self.cap * torch.outer(direction, direction))
+        else:
+            self.basis[:, 0] = direction
+            self.basis.copy_(torch.linalg.qr(self.basis)[0])
+            self.free.zero_()[0, 0] = self.cap
         stretch = 1 / (1 - self.tau * self.cap)
         self.bias.copy_(direction * 2 / (stretch * (composed @ direction).std().clamp(min=1e-12)))
 
+    @property
+    def tau(self) -> float:
+        return 1 / self.faithfulness
 
-def _spectral_norm(symmetric: Tensor) -> Tensor:
-    """The largest |eigenvalue|; its gradient is v v', so only the eigenvector is found outside the graph."""
+    def core(self) -> Tensor:
+        """C (rank, rank): symmetric, and W = F C F' within the cap."""
+        symmetric = (self.free + self.free.T) / 2
+        norm = _frobenius(symmetric, self.basis) if self.constraint == "frobenius" else _spectral(symmetric, self.basis)
+        return symmetric * (self.cap / norm.clamp(min=self.cap))
+
+    def matrix(self) -> Tensor:
+        """W (dim, dim)."""
+        return _embed(self.core(), self.basis)
+
+    def folded_core(self) -> Tensor:
+        """N = C (I - tau F'F C)^-1 (rank, rank), so that W S = F N F' and S = I + tau F N F'."""
+        core = self.core()
+        if self.tau == 0:
+            return core
+        gram_core = core if self.basis is None else self.basis.T @ self.basis @ core
+        identity = torch.eye(len(core), dtype=core.dtype, device=core.device)
+        solved = torch.linalg.solve(identity - self.tau * gram_core, core, left=False)
+        return (solved + solved.T) / 2
+
+    def token_map(self) -> Tensor:
+        """S = (I - tau W)^-1 (dim, dim): tokens differ by S times what composed vectors differ by."""
+        identity = torch.eye(self.dim, dtype=self.bias.dtype, device=self.bias.device)
+        return identity + self.tau * _embed(self.folded_core(), self.basis)
+
+    def forward(self, hidden: Tensor, composed: Tensor) -> Tensor:
+        """The definition, H(h, x). At lambda = infinity any h other than x has harmony -infinity."""
+        coherence, distance = self.coherence(hidden), (hidden - composed).square().sum(-1)
+        if self.tau == 0:
+            return torch.where(distance == 0, coherence, -torch.inf)
+        return coherence - self.faithfulness * distance / 2
+
+    def coherence(self, hidden: Tensor) -> Tensor:
+        """Core harmony, 1/2 [h'Wh + b'h]: what h is worth before faithfulness is counted."""
+        return ((hidden @ self.matrix() + self.bias) * hidden).sum(-1) / 2
+
+    def optimise(self, composed: Tensor) -> Tensor:
+        """The token mu(x) = S (x + tau b / 2), the maximiser of H(., x)."""
+        return (composed + self.tau * self.bias / 2) @ self.token_map()
+
+    def fold(self) -> QuadraticForm:
+        """H(mu(x), x) as a quadratic form: A = WS/2, c = Sb/2, k = tau b'Sb/8. No token is needed to score."""
+        core = self.folded_core()
+        along = self.bias if self.basis is None else self.bias @ self.basis
+        pushed = core @ along if self.basis is None else self.basis @ (core @ along)
+        vector = (self.bias + self.tau * pushed) / 2
+        return QuadraticForm(core / 2, vector, self.tau * (self.bias @ vector) / 4, self.basis)
+
+    def relax(self, composed: Tensor, steps: int = 100, step_size: float | None = None) -> Trajectory:
+        """The recurrent network dh/dt = Wh + b/2 + lambda (x - h), by Euler steps from h = x; ends at the token."""
+        matrix, hidden, states = self.matrix(), composed, [composed]
+        for _ in range(steps):
+            if self.tau > 0:
+                slope = hidden @ matrix + self.bias / 2 + self.faithfulness * (composed - hidden)
+                hidden = hidden + (step_size or 1 / (self.faithfulness + self.cap)) * slope
+            states.append(hidden)
+        path = torch.stack(states)
+        return Trajectory(path, self(path, composed))
+
+
+def _embed(core: Tensor, basis: Tensor | None) -> Tensor:
+    """F C F'."""
+    return core if basis is None else basis @ core @ basis.T
+
+
+def _frobenius(core: Tensor, basis: Tensor | None) -> Tensor:
+    """|F C F'|_F without building it: the square is tr(G C G C) with G = F'F."""
+    if basis is None:
+        return torch.linalg.matrix_norm(core)
+    gram_core = basis.T @ basis @ core
+    return (gram_core * gram_core.T).sum().clamp(min=0).sqrt()
+
+
+def _spectral(core: Tensor, basis: Tensor | None) -> Tensor:
+    """The largest |eigenvalue| of F C F'; its gradient is v v', so only the eigenvector is found outside the graph."""
     with torch.no_grad():
-        values, vectors = torch.linalg.eigh(symmetric)
+        frame, small = (None, core) if basis is None else torch.linalg.qr(basis)
+        values, vectors = torch.linalg.eigh(_embed(core, small) if basis is not None else core)
         top = vectors[:, values.abs().argmax()]
-    return (top @ symmetric @ top).abs()
+        top = top if frame is None else frame @ top
+    seen = top if basis is None else top @ basis
+    return (seen @ core @ seen).abs()

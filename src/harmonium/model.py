@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -52,8 +54,7 @@ class GradientGraph(nn.Module):
             for table in (self.entity, self.relation):
                 table.normal_(generator=generator).div_(table.shape[-1] ** 0.5)
             if isinstance(self.form, Harmony):
-                self.form.free.normal_(generator=generator).div_(self.form.dim)
-                self.form.bias.normal_(generator=generator).div_(self.form.dim**0.5)
+                self.form.initialise(generator)
             if how == "calibrated":
                 self.form.calibrate(self.compose(self._random_triples(generator)))
         return self
@@ -94,37 +95,44 @@ class GradientGraph(nn.Module):
 
     # Scores ----------------------------------------------------------------------------------------------------------
 
-    def fold(self) -> QuadraticForm:
-        return self.form.fold()
-
     def score(self, triples: Triples) -> Tensor:
         """(n,): the harmony of each triple at its optimum."""
-        return self.fold()(self.compose(triples))
+        return self.form.fold()(self.compose(triples))
 
-    def slot_map(self, slot: Slot, queries: Triples, entities: Tensor | None = None) -> SlotMap:
-        """How candidates for the open slot become composed vectors; a reciprocal head query is a tail query."""
-        entities = self.entities() if entities is None else entities
+    def slot_map(self, slot: Slot, queries: Triples, entities: Tensor) -> SlotMap:
+        """How candidates for the open slot become composed vectors, given all entity vectors (n_entities, entity_dim).
+
+        A head query to a reciprocal model is a tail query of the second vector of its relation.
+        """
         relations, compose = self.relations, self.composition.slot_map
         if slot is Slot.RELATION:
-            return compose(slot, entities[queries.head], entities[queries.tail], self.relation.shape[-1])
+            head, tail = F.embedding(queries.head, entities), F.embedding(queries.tail, entities)
+            return compose(slot, head, tail, self.relation.shape[-1])
         relation = queries.relation + (self.n_relations if slot is Slot.HEAD and self.reciprocal else 0)
         if slot is Slot.HEAD and not self.reciprocal:
             return compose(Slot.HEAD, relations(relation), F.embedding(queries.tail, entities), entities.shape[-1])
         known = queries.tail if slot is Slot.HEAD else queries.head
         return compose(Slot.TAIL, F.embedding(known, entities), relations(relation), entities.shape[-1])
 
-    def candidates(self, slot: Slot) -> Tensor:
-        """(n_candidates, slot_dim): the vectors that can fill a slot."""
-        return self.relations()[: self.n_relations] if slot is Slot.RELATION else self.entities()
-
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_candidates): the score of every entity (or relation) in the open slot."""
-        candidates = self.candidates(slot)
-        entities = self.entities() if slot is Slot.RELATION else candidates
-        return kernels.all_scores(self.fold(), self.slot_map(slot, queries, entities), candidates)
+        return self.compare_slot(slot, queries) + self.form.fold().constant
 
-    def score_sampled(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
-        """(n, m): the scores of each query's own candidates ids (n, m) in the open slot."""
-        candidates = self.candidates(slot)
-        entities = self.entities() if slot is Slot.RELATION else candidates
-        return kernels.sampled_scores(self.fold(), self.slot_map(slot, queries, entities), candidates, ids)
+    def compare_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """score_slot less the form's constant: that is the same for every triple and large, so it costs precision."""
+        form, slot_map, candidates = self._parts(slot, queries)
+        return kernels.all_scores(form, slot_map, candidates)
+
+    def compare_sampled(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
+        """(n, m): the same for each query's own candidates ids (n, m)."""
+        form, slot_map, candidates = self._parts(slot, queries)
+        return kernels.sampled_scores(form, slot_map, candidates, ids)
+
+    def _parts(self, slot: Slot, queries: Triples) -> tuple[QuadraticForm, SlotMap, Tensor]:
+        form, entities = self.form.fold(), self.entities()
+        candidates = self.relations()[: self.n_relations] if slot is Slot.RELATION else entities
+        return (
+            replace(form, constant=torch.zeros_like(form.constant)),
+            self.slot_map(slot, queries, entities),
+            candidates,
+        )

@@ -22,14 +22,14 @@ def sampled_softmax(model: GradientGraph, batch: Triples, negatives: int, genera
         shape = (len(batch), negatives)
         drawn = torch.randint(model.n_entities, shape, generator=generator, device=generator.device)
         ids = torch.cat([batch[slot][:, None], drawn], dim=1)  # (b, 1 + negatives): the truth comes first
-        scores = model.score_sampled(slot, batch, ids)
+        scores = model.compare_sampled(slot, batch, ids)
         total = total + F.cross_entropy(scores, torch.zeros_like(batch.head))
     return total / len(SIDES)
 
 
 def full_softmax(model: GradientGraph, batch: Triples) -> Tensor:
     """Log-softmax of the true filler against all entities, heads and tails."""
-    losses = [F.cross_entropy(model.score_slot(slot, batch), batch[slot]) for slot in SIDES]
+    losses = [F.cross_entropy(model.compare_slot(slot, batch), batch[slot]) for slot in SIDES]
     return torch.stack(losses).mean()
 
 

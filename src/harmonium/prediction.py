@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import Scorer
+from harmonium.evaluation import Scorer, comparable
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 
 
@@ -28,7 +28,7 @@ class Answer:
     rank: int
     id: str
     name: str
-    score: float
+    score: float  # harmony above that of the zero triplet
     known: str | None  # the split in which this is already a fact, if any
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def answer(scorer: Scorer, graph: Graph, query: Query, top: int = 10, new_only: 
         for filler in graph.answers(query.slot, (split,)).of(query.triple)[1].tolist():
             known.setdefault(filler, split)
     with torch.no_grad():
-        scores = scorer.score_slot(query.slot, query.triple)[0]  # (n_candidates,)
+        scores = comparable(scorer)(query.slot, query.triple)[0]  # (n_candidates,)
     if new_only and known:
         scores[torch.tensor(list(known), device=scores.device)] = -torch.inf
     best = scores.topk(min(top, len(scores)))

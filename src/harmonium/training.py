@@ -53,7 +53,7 @@ def build_model(config: ModelConfig, n_entities: int, n_relations: int, seed: in
     relation_dim = config.relation_dim or composition.relation_dim(config.entity_dim)
     dim = composition.dim(config.entity_dim, relation_dim)
     if config.harmony:
-        form = Harmony(dim, config.faithfulness, config.constraint, config.cap)
+        form = Harmony(dim, config.faithfulness, config.constraint, config.cap, config.rank)
     else:
         form = Sum(dim, learn_scale=config.initialisation == "calibrated" and config.normalise)
     model = GradientGraph(

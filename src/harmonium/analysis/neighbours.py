@@ -54,10 +54,9 @@ def neighbours(
     if slot is Slot.RELATION:
         raise HarmoniumError("neighbourhoods are of entities: choose the slot head or tail")
     here, others = triple[slot], candidates(graph, triple, slot, typed)
-    composed, origin = composed_vectors(model, triple, slot, others), model.compose(triple)
-    shift = composed - origin  # (n, dim)
-    known = graph.answers(slot)
-    truth = known.contain(_replaced(triple, slot, others))
+    triplets = with_others(triple, slot, others)
+    shift = model.compose(triplets) - model.compose(triple)  # (n, dim)
+    truth = graph.answers(slot).contain(triplets)
 
     def nearest(difference: Tensor) -> list[Neighbour]:
         distance = difference.norm(dim=-1)
@@ -79,11 +78,7 @@ def candidates(graph: Graph, triple: Triples, slot: Slot, typed: bool = True) ->
     return torch.cat([graph.fillers(slot).lookup(triple.relation)[1], triple[slot]]).unique()
 
 
-def composed_vectors(model: GradientGraph, triple: Triples, slot: Slot, others: Tensor) -> Tensor:
-    """(n, dim): the composed vectors of the triple with each other entity in the slot."""
-    return model.compose(_replaced(triple, slot, others))
-
-
-def _replaced(triple: Triples, slot: Slot, others: Tensor) -> Triples:
-    columns = {s: others if s is slot else triple[s].expand(len(others)) for s in Slot}
+def with_others(triple: Triples, slot: Slot, others: Tensor) -> Triples:
+    """(n,): the triple with each other entity in the slot."""
+    columns = {s: others if s is slot else triple[s].repeat(len(others)) for s in Slot}
     return Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])

@@ -18,7 +18,7 @@ PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
 
 def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
-    if form.matrix is None:
+    if form.core is None:
         query, constant = _linear_query(form, slot_map)
         return torch.addmm(constant, query, candidates.T)
     if torch.is_grad_enabled():
@@ -27,10 +27,15 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
 
 
 def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    if form.matrix is None:
-        query, constant = _linear_query(form, slot_map)
-        return torch.baddbmm(constant[..., None], F.embedding(ids, table), query[..., None]).squeeze(-1)
-    return reference.sampled_scores(form, slot_map, table, ids)
+    if form.core is not None and form.basis is None:
+        return reference.sampled_scores(form, slot_map, table, ids)
+    query, constant = _linear_query(form, slot_map)
+    rows = F.embedding(ids, table)  # (b, n, slot_dim)
+    if form.core is None:
+        return torch.baddbmm(constant[..., None], rows, query[..., None]).squeeze(-1)
+    heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
+    linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
+    return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
 
 
 def _linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
@@ -39,16 +44,20 @@ def _linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
     With offset o = T0: x'Ax + c'x + k = e'(T'AT)e + (T'(c + 2Ao)).e + form(o).
     """
     offset = slot_map.offset  # (b, dim)
-    slope = form.vector if form.matrix is None else form.vector + 2 * offset @ form.matrix
+    slope = form.vector
+    if form.core is not None:
+        push = 2 * form.project(offset) @ form.core
+        slope = slope + (push if form.basis is None else push @ form.basis.T)
     return slot_map.transpose(slope), form(offset)[:, None]
 
 
 def _squared_heads(form, slot_map, candidates: Tensor) -> Tensor:
     query, constant = _linear_query(form, slot_map)
     scores = torch.addmm(constant, query, candidates.T)  # (b, n)
-    values, directions = torch.linalg.eigh(form.matrix)
+    values, directions = torch.linalg.eigh(form.core)  # A = sum_k values_k u_k u_k' with u = F directions
     kept = values.abs() > values.abs().max() * len(values) * torch.finfo(values.dtype).eps
-    values, heads = values[kept], slot_map.heads(directions.T[kept])  # (k,), (b, k, slot_dim)
+    values, directions = values[kept], directions.T[kept]
+    heads = slot_map.heads(directions if form.basis is None else directions @ form.basis.T)  # (b, k, slot_dim)
     step = max(1, PIECE // (max(len(values), 1) * len(candidates)))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)

@@ -1,0 +1,136 @@
+"""Laws that every composition obeys; use them on your own:
+
+from laws import check_composition
+def test_mine(): check_composition(Mine())
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from harmonium import kernels
+from harmonium.composition import Composition
+from harmonium.graph import Slot, Triples
+from harmonium.harmony import Harmony, Sum
+from harmonium.model import GradientGraph
+
+N_ENTITIES, N_RELATIONS, N_QUERIES = 11, 3, 5
+
+
+def check_composition(composition: Composition, entity_dim: int = 6, relation_dim: int | None = None) -> None:
+    """All laws, for plain, harmonic (full, low rank, either constraint) and reciprocal models, in float64."""
+    for model in models(composition, entity_dim, relation_dim):
+        queries = random_triples(model)
+        affine_in_each_slot(model, queries)
+        all_entity_scores_equal_definition(model, queries)
+        if isinstance(model.form, Harmony):
+            harmony_at_the_optimum_is_the_score(model, queries)
+
+
+def models(composition: Composition, entity_dim: int, relation_dim: int | None = None) -> Iterator[GradientGraph]:
+    relation_dim = relation_dim or composition.relation_dim(entity_dim)
+    dim = composition.dim(entity_dim, relation_dim)
+    forms = [
+        Sum(dim),
+        Harmony(dim, 1.0),
+        Harmony(dim, 3.0, "spectral"),
+        Harmony(dim, math.inf),
+        Harmony(dim, 2.0, rank=min(dim, 3)),
+        Harmony(dim, 2.0, "spectral", rank=min(dim, 2)),
+    ]
+    for number, form in enumerate(forms):
+        sizes = (N_ENTITIES, N_RELATIONS, entity_dim)
+        model = GradientGraph(composition, *sizes, form, relation_dim, reciprocal=number % 2 == 1).double()
+        model.initialise(("calibrated", "paper")[number // 2 % 2], torch.Generator().manual_seed(number))
+        if isinstance(form, Harmony):  # away from the special start, and outside the cap
+            with torch.no_grad():
+                form.free.add_(torch.randn(form.free.shape, generator=torch.Generator().manual_seed(number)))
+        yield model
+
+
+def random_triples(model: GradientGraph, seed: int = 0, count: int = N_QUERIES) -> Triples:
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (model.n_entities, model.n_relations, model.n_entities)
+    return Triples(*(torch.randint(size, (count,), generator=generator) for size in sizes))
+
+
+def close(left: Tensor, right: Tensor, what: str) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9, msg=lambda text: f"{what}: {text}")
+
+
+def affine_in_each_slot(model: GradientGraph, queries: Triples) -> None:
+    """x = T e + offset, and T' is the transpose of T."""
+    for slot in Slot:
+        slot_map = model.slot_map(slot, queries, model.entities())
+        one, two = (torch.randn(N_QUERIES, slot_map.slot_dim, dtype=torch.float64) for _ in range(2))
+        mixed = slot_map.apply(0.3 * one + 0.7 * two)
+        close(mixed, 0.3 * slot_map.apply(one) + 0.7 * slot_map.apply(two), f"affine in {slot}")
+        dense = slot_map.dense()  # (b, slot_dim, dim)
+        close(slot_map.apply(one), (one[:, None] @ dense)[:, 0] + slot_map.offset, "dense map")
+        cotangent = torch.randn_like(mixed)
+        close(slot_map.transpose(cotangent), (dense @ cotangent[..., None])[..., 0], "transpose")
+
+
+def all_entity_scores_equal_definition(model: GradientGraph, queries: Triples) -> None:
+    """score_slot by every way of computing, with gradients on and off, equals form(compose(...)) and its gradients."""
+    for slot in Slot:
+        expected = definition(model, slot, queries)
+        weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        wanted = gradients(model, (expected * weight).sum())
+        ids = torch.randint(expected.shape[1], (N_QUERIES, 4), generator=torch.Generator().manual_seed(2))
+        part = torch.randn(ids.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        picked = gradients(model, (definition(model, slot, queries).gather(1, ids) * part).sum())
+        for way in kernels.WAYS:
+            with kernels.use(way):
+                scores = model.score_slot(slot, queries)
+                close(scores, expected, f"score_slot {slot} by {way}")
+                for got, want in zip(gradients(model, (scores * weight).sum()), wanted, strict=True):
+                    close(got, want, f"gradient of score_slot {slot} by {way}")
+                sampled = model.compare_sampled(slot, queries, ids) + model.form.fold().constant
+                close(sampled, expected.gather(1, ids), f"compare_sampled {slot} by {way}")
+                for got, want in zip(gradients(model, (sampled * part).sum()), picked, strict=True):
+                    close(got, want, f"gradient of compare_sampled {slot} by {way}")
+                with torch.no_grad():
+                    close(model.score_slot(slot, queries), expected, f"score_slot {slot} by {way}, no gradients")
+        if not (model.reciprocal and slot is Slot.HEAD):
+            close(model.score(queries), expected.detach().gather(1, queries[slot][:, None])[:, 0], "score")
+
+
+def definition(model: GradientGraph, slot: Slot, queries: Triples) -> Tensor:
+    """(n, n_candidates): every triple written out, composed and scored, straight from the formula."""
+    n_candidates = model.n_relations if slot is Slot.RELATION else model.n_entities
+    triples = [
+        [candidate if place == slot else given for place, given in zip(Slot, row, strict=True)]
+        for row in queries.rows().tolist()
+        for candidate in range(n_candidates)
+    ]
+    head, relation, tail = torch.tensor(triples).T
+    if slot is Slot.HEAD and model.reciprocal:
+        head, relation, tail = tail, relation + model.n_relations, head
+    composed = model.composition.compose(model.entities(head), model.relations(relation), model.entities(tail))
+    return model.form.fold()(composed).view(-1, n_candidates)
+
+
+def gradients(model: GradientGraph, loss: Tensor) -> list[Tensor]:
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters, strict=True)]
+
+
+def harmony_at_the_optimum_is_the_score(model: GradientGraph, queries: Triples) -> None:
+    """H(mu(x), x) = folded score; mu beats perturbations; the dynamics end there and harmony never falls."""
+    harmony = model.harmony
+    composed, tokens = model.compose(queries), model.tokens(queries)
+    close(harmony(tokens, composed), model.score(queries), "H(mu(x), x)")
+    for size in (1e-3, 0.1, 1.0):
+        near = tokens + size * torch.randn_like(tokens)
+        assert (harmony(near, composed) <= harmony(tokens, composed)).all(), "a perturbed state has more harmony"
+    path = harmony.relax(composed, steps=500)
+    torch.testing.assert_close(path.hidden[-1], tokens, rtol=1e-6, atol=1e-6)
+    assert (path.harmony.diff(dim=0) >= -1e-9).all(), "harmony fell along the dynamics"
+    norm = torch.linalg.matrix_norm(harmony.matrix(), "fro" if harmony.constraint == "frobenius" else 2)
+    assert norm <= harmony.cap * (1 + 1e-9), "W is outside its cap"
