@@ -65,7 +65,7 @@ def close(left: Tensor, right: Tensor, what: str) -> None:
 def affine_in_each_slot(model: GradientGraph, queries: Triples) -> None:
     """x = T e + offset, and T' is the transpose of T."""
     for slot in Slot:
-        slot_map = model.slot_map(slot, queries, model.entities())
+        slot_map = model.snapshot().slot_map(slot, queries)
         one, two = (torch.randn(N_QUERIES, slot_map.slot_dim, dtype=torch.float64) for _ in range(2))
         mixed = slot_map.apply(0.3 * one + 0.7 * two)
         close(mixed, 0.3 * slot_map.apply(one) + 0.7 * slot_map.apply(two), f"affine in {slot}")
@@ -90,10 +90,10 @@ def all_entity_scores_equal_definition(model: GradientGraph, queries: Triples) -
                 close(scores, expected, f"score_slot {slot} by {way}")
                 for got, want in zip(gradients(model, (scores * weight).sum()), wanted, strict=True):
                     close(got, want, f"gradient of score_slot {slot} by {way}")
-                sampled = model.compare_sampled(slot, queries, ids) + model.form.fold().constant
-                close(sampled, expected.gather(1, ids), f"compare_sampled {slot} by {way}")
+                sampled = model.snapshot().score_sampled(slot, queries, ids) + model.form.fold().constant
+                close(sampled, expected.gather(1, ids), f"score_sampled {slot} by {way}")
                 for got, want in zip(gradients(model, (sampled * part).sum()), picked, strict=True):
-                    close(got, want, f"gradient of compare_sampled {slot} by {way}")
+                    close(got, want, f"gradient of score_sampled {slot} by {way}")
                 with torch.no_grad():
                     close(model.score_slot(slot, queries), expected, f"score_slot {slot} by {way}, no gradients")
         if not (model.reciprocal and slot is Slot.HEAD):

@@ -41,6 +41,13 @@ class SlotMap:
         """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
         return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2))
 
+    def select(self, rows: Tensor) -> SlotMap:
+        """The maps of some queries."""
+        return replace(self, first=self.first[rows], second=self.second[rows])
+
+    def double(self) -> SlotMap:
+        return replace(self, first=self.first.double(), second=self.second.double())
+
     @property
     def zeros(self) -> Tensor:
         shape = torch.broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
@@ -97,15 +104,18 @@ class Composition(ABC):
         """The sizes of a vector's coordinates, as the N3 regulariser sees them."""
         return vectors.abs()
 
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor | None:
+        """(b, n): at least |x|^2 for each query and candidate, found cheaply; None when there is no such bound.
+
+        With one, exact ranking can leave most candidates unscored (kernels/pruning.py).
+        """
+        return None
+
     def dim(self, entity_dim: int, relation_dim: int) -> int:
         """The size of the composed vector, found by composing."""
         self.check(entity_dim, relation_dim)
         entity = torch.zeros(entity_dim)
         return self.compose(entity, torch.zeros(relation_dim), entity).shape[-1]
-
-    def slot_map(self, slot: Slot, first: Tensor, second: Tensor, slot_dim: int) -> SlotMap:
-        """The map of the open slot, given the two other vectors in the order head, relation, tail."""
-        return SlotMap(self, slot, first, second, slot_dim)
 
 
 def find_composition(name: str) -> Composition:
@@ -124,6 +134,9 @@ class DistMult(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         return head * relation * tail
 
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        return (slot_map.first * slot_map.second).square() @ candidates.square().T
+
 
 class HolE(Composition):
     """x = relation * (head correlated with tail), circular correlation by FFT (Nickel et al. 2016)."""
@@ -132,6 +145,17 @@ class HolE(Composition):
         spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(tail)
         return relation * torch.fft.irfft(spectrum, n=head.shape[-1])
 
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        """|r z|^2 <= max r^2 |z|^2 for z = corr(head, tail), and |z|^2 by Parseval from the two power spectra."""
+        if slot_map.slot is Slot.RELATION:
+            shift = self.compose(slot_map.first, torch.ones_like(slot_map.first), slot_map.second)
+            return shift.square() @ candidates.square().T
+        first_is_relation = slot_map.slot is Slot.HEAD
+        relation, known = (slot_map.first, slot_map.second)[:: 1 if first_is_relation else -1]
+        power = torch.fft.fft(known).abs().square() / known.shape[-1]
+        other = torch.fft.fft(candidates).abs().square()
+        return relation.square().amax(-1, keepdim=True) * (power @ other.T)
+
 
 class ComplEx(Composition):
     """The terms of Re<head * relation, conj tail>; a vector holds real parts, then imaginary (Trouillon et al. 2016)."""
@@ -139,6 +163,15 @@ class ComplEx(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
         return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
+
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        """Exact for tails; for the others |x| <= |known| |candidate| |tail| coordinate by complex coordinate."""
+        if slot_map.slot is Slot.TAIL:
+            return self.compose(slot_map.first, slot_map.second, torch.ones_like(slot_map.first)).square() @ (
+                candidates.square().T
+            )
+        known = self.magnitude(slot_map.first) * self.magnitude(slot_map.second)
+        return known.square() @ self.magnitude(candidates).square().T
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
         super().check(entity_dim, relation_dim)
@@ -156,6 +189,10 @@ class TensorProduct(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         cube = head[..., :, None, None] * relation[..., None, :, None] * tail[..., None, None, :]
         return cube.flatten(start_dim=-3)
+
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        lengths = slot_map.first.square().sum(-1) * slot_map.second.square().sum(-1)
+        return lengths[:, None] * candidates.square().sum(-1)
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
         size = entity_dim * relation_dim * entity_dim

@@ -48,6 +48,9 @@ class TrainConfig:
     negatives: int = option(128, "corrupted triples per true one and side (sampled loss)", least=1)
     optimizer: Literal["adam", "adagrad"] = option("adam", "the optimiser")
     learning_rate: float = option(0.003, "step size of the optimiser", above=0)
+    rows: Literal["touched", "all"] = option(
+        "touched", "on large graphs (where a step uses under half the entities) move only the rows a step touched"
+    )
     n3: float = option(0.0, "weight of the nuclear 3-norm regulariser", least=0)
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "validation metric to stop on")
     evaluate_every: int = option(5, "epochs between validations", least=1)

@@ -26,12 +26,16 @@ class Scorer(Protocol):
     """Anything that scores every candidate of an open slot can be ranked."""
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates). A scorer may also have `compare_slot`: the same up to a constant, more precise."""
+        """(n, n_candidates).
+
+        A scorer may have a `snapshot()`, prepared for many comparisons, and that may have `advantages(slot, queries)`:
+        the same shape, numbers that compare with the truth's as the scores do.
+        """
 
 
-def comparable(scorer: Scorer) -> Callable[[Slot, Triples], Tensor]:
-    """The scorer's most precise way to compare candidates."""
-    return getattr(scorer, "compare_slot", scorer.score_slot)
+def steady(scorer: Scorer) -> Scorer:
+    """The scorer itself, or what it prepares for many comparisons."""
+    return scorer.snapshot() if hasattr(scorer, "snapshot") else scorer
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,16 @@ def rank(
     """
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
-    parts, score = [], comparable(scorer)
+    parts = []
     with torch.no_grad():
-        width = score(slot, triples[:1]).shape[1]
+        scorer = steady(scorer)
+        width = scorer.score_slot(slot, triples[:1]).shape[1]
         for queries in triples.chunks(chunk or max(1, CHUNK_NUMBERS // width)):
-            parts.append(_count(score(slot, queries), queries, slot, known, candidates))
+            if hasattr(scorer, "advantages"):
+                scores = scorer.advantages(slot, queries)
+            else:
+                scores = scorer.score_slot(slot, queries)
+            parts.append(_count(scores, queries, slot, known, candidates))
             if watch:
                 watch(len(queries))
     return Ranks.cat(parts)

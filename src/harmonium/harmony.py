@@ -39,6 +39,10 @@ class QuadraticForm:
         """(..., dim) -> (..., rank): the coordinates that the quadratic part sees."""
         return composed if self.basis is None else composed @ self.basis
 
+    def double(self) -> QuadraticForm:
+        parts = (self.core, self.vector, self.constant, self.basis)
+        return QuadraticForm(*(None if part is None else part.double() for part in parts))
+
     def __call__(self, composed: Tensor) -> Tensor:
         """(..., dim) -> (...)."""
         linear = composed @ self.vector + self.constant

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from harmonium.composition import Composition, SlotMap
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony, QuadraticForm, Sum
+from harmonium.kernels.fused import unit_rows
+from harmonium.kernels.pruning import Pruner
 
 CALIBRATION_TRIPLES = 4096
 INITIALISATIONS = ("calibrated", "paper")
@@ -75,7 +78,7 @@ class GradientGraph(nn.Module):
 
     def _vectors(self, table: Tensor, ids: Tensor | None) -> Tensor:
         rows = table if ids is None else F.embedding(ids, table)
-        return F.normalize(rows, dim=-1) if self.normalise else rows
+        return unit_rows(rows) if self.normalise else rows
 
     def compose(self, triples: Triples) -> Tensor:
         """(n, dim): the composed (type) embeddings."""
@@ -99,40 +102,67 @@ class GradientGraph(nn.Module):
         """(n,): the harmony of each triple at its optimum."""
         return self.form.fold()(self.compose(triples))
 
-    def slot_map(self, slot: Slot, queries: Triples, entities: Tensor) -> SlotMap:
-        """How candidates for the open slot become composed vectors, given all entity vectors (n_entities, entity_dim).
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_candidates): the score of every entity (or relation) in the open slot."""
+        return self.snapshot().score_slot(slot, queries) + self.form.fold().constant
+
+    def snapshot(self, rows: Tensor | None = None) -> Snapshot:
+        """The model at this instant, for many comparisons: vectors made and the form folded once.
+
+        With `rows` (m, entity_dim), raw entity vectors, those are the only entities and ids count along them.
+        """
+        table = self.entity if rows is None else rows
+        entities = unit_rows(table) if self.normalise else table
+        form = self.form.fold()
+        bare = replace(form, constant=torch.zeros_like(form.constant))
+        return Snapshot(self.composition, entities, self.relations(), bare, self.n_relations, self.reciprocal)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Scores that leave out the constant of the form: it is the same for every triple and large, and costs precision."""
+
+    composition: Composition
+    entities: Tensor  # (n_entities, entity_dim)
+    relations: Tensor  # (n_relations, twice that when reciprocal, relation_dim)
+    form: QuadraticForm
+    n_relations: int
+    reciprocal: bool
+
+    def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
+        """How candidates for the open slot become composed vectors.
 
         A head query to a reciprocal model is a tail query of the second vector of its relation.
         """
-        relations, compose = self.relations, self.composition.slot_map
-        if slot is Slot.RELATION:
-            head, tail = F.embedding(queries.head, entities), F.embedding(queries.tail, entities)
-            return compose(slot, head, tail, self.relation.shape[-1])
         relation = queries.relation + (self.n_relations if slot is Slot.HEAD and self.reciprocal else 0)
-        if slot is Slot.HEAD and not self.reciprocal:
-            return compose(Slot.HEAD, relations(relation), F.embedding(queries.tail, entities), entities.shape[-1])
-        known = queries.tail if slot is Slot.HEAD else queries.head
-        return compose(Slot.TAIL, F.embedding(known, entities), relations(relation), entities.shape[-1])
+        head, tail = (F.embedding(ids, self.entities) for ids in (queries.head, queries.tail))
+        relation = F.embedding(relation, self.relations)
+        if slot is Slot.HEAD and self.reciprocal:
+            slot, head = Slot.TAIL, tail
+        first, second = {Slot.HEAD: (relation, tail), Slot.RELATION: (head, tail), Slot.TAIL: (head, relation)}[slot]
+        return SlotMap(self.composition, slot, first, second, self.candidates(slot).shape[-1])
+
+    def candidates(self, slot: Slot) -> Tensor:
+        """(n_candidates, slot_dim): the vectors that can fill a slot."""
+        return self.relations[: self.n_relations] if slot is Slot.RELATION else self.entities
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates): the score of every entity (or relation) in the open slot."""
-        return self.compare_slot(slot, queries) + self.form.fold().constant
+        """(n, n_candidates): every entity (or relation) in the open slot."""
+        return kernels.all_scores(self.form, self.slot_map(slot, queries), self.candidates(slot))
 
-    def compare_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """score_slot less the form's constant: that is the same for every triple and large, so it costs precision."""
-        form, slot_map, candidates = self._parts(slot, queries)
-        return kernels.all_scores(form, slot_map, candidates)
+    @cached_property
+    def pruner(self) -> Pruner:
+        return Pruner(self.form)
 
-    def compare_sampled(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
-        """(n, m): the same for each query's own candidates ids (n, m)."""
-        form, slot_map, candidates = self._parts(slot, queries)
-        return kernels.sampled_scores(form, slot_map, candidates, ids)
+    def advantages(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_candidates): a number of the right sign for how much each candidate's score exceeds the truth's."""
+        if self.form.core is not None and kernels.pruning_allowed():
+            found = self.pruner.advantages(self.slot_map(slot, queries), self.candidates(slot), queries[slot])
+            if found is not None:
+                return found
+        scores = self.score_slot(slot, queries)
+        return scores - scores.gather(1, queries[slot][:, None])
 
-    def _parts(self, slot: Slot, queries: Triples) -> tuple[QuadraticForm, SlotMap, Tensor]:
-        form, entities = self.form.fold(), self.entities()
-        candidates = self.relations()[: self.n_relations] if slot is Slot.RELATION else entities
-        return (
-            replace(form, constant=torch.zeros_like(form.constant)),
-            self.slot_map(slot, queries, entities),
-            candidates,
-        )
+    def score_sampled(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
+        """(n, m): each query's own candidates ids (n, m)."""
+        return kernels.sampled_scores(self.form, self.slot_map(slot, queries), self.candidates(slot), ids)

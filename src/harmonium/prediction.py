@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import Scorer, comparable
+from harmonium.evaluation import Scorer, steady
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 
 
@@ -60,7 +60,7 @@ def answer(scorer: Scorer, graph: Graph, query: Query, top: int = 10, new_only: 
         for filler in graph.answers(query.slot, (split,)).of(query.triple)[1].tolist():
             known.setdefault(filler, split)
     with torch.no_grad():
-        scores = comparable(scorer)(query.slot, query.triple)[0]  # (n_candidates,)
+        scores = steady(scorer).score_slot(query.slot, query.triple)[0]  # (n_candidates,)
     if new_only and known:
         scores[torch.tensor(list(known), device=scores.device)] = -torch.inf
     best = scores.topk(min(top, len(scores)))

@@ -86,8 +86,8 @@ class Run:
         """Read a folder back; anything missing, changed or of another format is an error that says so."""
         path = Path(path)
         manifest = _manifest(path)
-        files = {name: _checked(path / name, digest) for name, digest in manifest["files"].items()}
         try:
+            files = {name: _checked(path / name, digest) for name, digest in manifest["files"].items()}
             config = Config.read(path / "config.toml")
             tables = safetensors.torch.load(files["graph.safetensors"])
             graph = Graph(
@@ -148,7 +148,11 @@ def _replacing(path: Path) -> Iterator[Path]:
         if path.exists():
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
             path.rename(old)
-            draft.rename(path)
+            try:
+                draft.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
             shutil.rmtree(old)
         else:
             draft.rename(path)

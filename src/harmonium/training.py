@@ -16,10 +16,11 @@ from harmonium.composition import find_composition
 from harmonium.config import Config, EvaluateConfig, ModelConfig, TrainConfig
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import evaluate
-from harmonium.graph import Graph, Triples
+from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
-from harmonium.model import GradientGraph
-from harmonium.objective import full_softmax, n3, sampled_softmax
+from harmonium.model import GradientGraph, Snapshot
+from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
+from harmonium.optimiser import RowAdagrad, RowAdam
 
 
 @dataclass
@@ -78,7 +79,7 @@ def fit(
     model.to(device)
     train, generator = graph.split("train").to(device), torch.Generator(device).manual_seed(settings.seed)
     held_out = _validation_sample(graph, settings)
-    optimizer = _optimizer(model, settings)
+    take_step = Stepper(model, settings, generator)
     steps_per_epoch = math.ceil(len(train) / settings.batch_size)
     history, best, best_state, started = History(), -math.inf, None, time.perf_counter()
     try:
@@ -86,11 +87,7 @@ def fit(
             total = torch.zeros((), device=device)
             order = torch.randperm(len(train), generator=generator, device=device)
             for step, index in enumerate(order.split(settings.batch_size), start=1):
-                loss = step_loss(model, train[index], settings, generator)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                total += loss.detach() * len(index)
+                total += take_step(train[index]) * len(index)
                 if watch:
                     done = (epoch - 1) * steps_per_epoch + step
                     last = history.rows[-1]["loss"] if history.rows else math.nan
@@ -118,13 +115,56 @@ def fit(
     return history
 
 
-def step_loss(model: GradientGraph, batch: Triples, settings: TrainConfig, generator: torch.Generator) -> Tensor:
-    """What one step minimises."""
-    if settings.loss == "full":
-        loss = full_softmax(model, batch)
-    else:
-        loss = sampled_softmax(model, batch, settings.negatives, generator)
-    return loss + settings.n3 * n3(model, batch) if settings.n3 else loss
+class Stepper:
+    """One step of training: draw negatives, score, and move the parameters.
+
+    Entities are moved row by row when a step uses less than half of them (`touched_rows`), all at once otherwise.
+    """
+
+    def __init__(self, model: GradientGraph, settings: TrainConfig, generator: torch.Generator) -> None:
+        self.model, self.settings, self.generator = model, settings, generator
+        rate = settings.learning_rate
+        used = settings.batch_size * (2 + 2 * settings.negatives)
+        by_rows = settings.loss == "sampled" and settings.rows != "all" and model.n_entities > 2 * used
+        self.rows = (
+            {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer](model.entity, rate) if by_rows else None
+        )
+        moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
+        kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
+        self.optimizer = kinds[settings.optimizer](moved, lr=rate, fused=True)
+
+    def __call__(self, batch: Triples) -> Tensor:
+        """Move the parameters by one batch; returns its loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        negatives = {}
+        if self.settings.loss == "sampled":
+            count = self.settings.negatives
+            negatives = draw_negatives(self.model.n_entities, len(batch), count, self.generator)
+        if self.rows is None:
+            loss = self.loss(self.model.snapshot(), batch, negatives)
+            loss.backward()
+        else:
+            ids, batch, negatives = touched_rows(batch, negatives)
+            vectors = self.model.entity.detach().index_select(0, ids).requires_grad_()
+            loss = self.loss(self.model.snapshot(vectors), batch, negatives)
+            loss.backward()
+            self.rows.step(ids, vectors.grad)
+        self.optimizer.step()
+        return loss.detach()
+
+    def loss(self, snapshot: Snapshot, batch: Triples, negatives: dict[Slot, Tensor]) -> Tensor:
+        """What one step minimises."""
+        loss = sampled_softmax(snapshot, batch, negatives) if negatives else full_softmax(snapshot, batch)
+        return loss + self.settings.n3 * n3(snapshot, batch) if self.settings.n3 else loss
+
+
+def touched_rows(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor, Triples, dict[Slot, Tensor]]:
+    """The distinct entities (m,) of a batch and its negatives, and both in places along them."""
+    everyone = torch.cat([batch.head, batch.tail, *(ids.flatten() for ids in negatives.values())])
+    rows, place = everyone.unique(return_inverse=True)
+    head, tail, *others = place.split([len(batch), len(batch), *(ids.numel() for ids in negatives.values())])
+    moved = {slot: part.view_as(negatives[slot]) for slot, part in zip(negatives, others, strict=True)}
+    return rows, Triples(head, batch.relation, tail), moved
 
 
 def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device | str) -> dict[str, float]:
@@ -151,8 +191,3 @@ def _validation_sample(graph: Graph, settings: TrainConfig) -> Triples | None:
         : settings.validation_triples
     ]
     return graph.valid[chosen]
-
-
-def _optimizer(model: GradientGraph, settings: TrainConfig) -> torch.optim.Optimizer:
-    kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-    return kinds[settings.optimizer]([p for p in model.parameters() if p.requires_grad], lr=settings.learning_rate)

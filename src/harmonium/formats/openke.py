@@ -28,7 +28,7 @@ def read(path: Path) -> Source:
 
 def _count(path: Path) -> int:
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             return int(file.readline())
     except FileNotFoundError:
         raise HarmoniumError(f"{path}: missing; an OpenKE folder has it beside train2id.txt") from None
@@ -39,7 +39,7 @@ def _count(path: Path) -> int:
 def _integers(path: Path, columns: list[str]) -> pl.DataFrame:
     """Columns of whole numbers separated by a tab or a space, checked against the count line."""
     count = _count(path)
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         file.readline()
         separator = "\t" if "\t" in file.readline() else " "
     text = read_columns(path, columns, skip_lines=1, separator=separator)

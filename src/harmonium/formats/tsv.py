@@ -7,7 +7,9 @@ beside them hold identifier TAB name.
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
@@ -15,6 +17,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.formats import COLUMNS, SPLITS, Source
 
 ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz")
+BROKEN = (OSError, EOFError, zlib.error)  # what reading a damaged file raises
 
 
 def detect(path: Path) -> bool:
@@ -32,10 +35,10 @@ def read_columns(path: Path, columns: list[str], skip_lines: int = 0, separator:
     """A table of strings; a line of another width is an error that names it."""
     try:
         table = pl.read_csv(
-            path, separator=separator, has_header=False, quote_char=None, skip_lines=skip_lines,
+            path, separator=separator, has_header=False, quote_char=None, skip_lines=_first_filled(path, skip_lines),
             schema=dict.fromkeys(columns, pl.String),
         )  # fmt: skip
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, *BROKEN) as error:
         raise _explain(path, columns, skip_lines, separator, error) from error
     table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
     if table.null_count().sum_horizontal().item():
@@ -45,6 +48,20 @@ def read_columns(path: Path, columns: list[str], skip_lines: int = 0, separator:
     return table
 
 
+def _first_filled(path: Path, skip_lines: int) -> int:
+    """How many lines come before the first that is not blank: polars takes the number of columns from there."""
+    number = 0
+    with _open(path) as file:
+        for number, raw in enumerate(file):
+            if number >= skip_lines and raw.strip(b"\r\n"):
+                return number
+    return number + 1
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
+
+
 def _explain(
     path: Path, columns: list[str], skip_lines: int, separator: str, error: Exception | None
 ) -> HarmoniumError:
@@ -52,7 +69,7 @@ def _explain(
     shown = {"\t": "TAB", " ": "space"}[separator]
     wanted = f" {shown} ".join(columns)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        with _open(path) as file:
             for number, raw in enumerate(file, start=1):
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -68,7 +85,7 @@ def _explain(
                     return HarmoniumError(
                         f"{path}:{number}: the {columns[fields.index('')]} is empty; expected {wanted}"
                     )
-    except (OSError, EOFError) as broken:
+    except BROKEN as broken:
         return HarmoniumError(f"{path}: cannot be read ({broken})")
     return HarmoniumError(f"{path}: cannot be read as {wanted} ({error})")
 

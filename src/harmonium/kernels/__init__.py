@@ -29,6 +29,11 @@ def use(way: str) -> Iterator[None]:
         _way = before
 
 
+def pruning_allowed() -> bool:
+    """Whether ranks may be found by bounds (kernels/pruning.py): always, but for the reference."""
+    return _way != "reference"
+
+
 def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     """(b, n): scores of shared candidates (n, slot_dim) for each query of the slot map."""
     return WAYS[_way].all_scores(form, slot_map, candidates)

@@ -12,14 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harmonium.kernels import reference
-
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
 
 def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     if form.core is None:
-        query, constant = _linear_query(form, slot_map)
+        query, constant = linear_query(form, slot_map)
         return torch.addmm(constant, query, candidates.T)
     if torch.is_grad_enabled():
         return _in_pieces(form, slot_map, candidates)
@@ -28,17 +26,88 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
 
 def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     if form.core is not None and form.basis is None:
-        return reference.sampled_scores(form, slot_map, table, ids)
-    query, constant = _linear_query(form, slot_map)
-    rows = F.embedding(ids, table)  # (b, n, slot_dim)
+        composed = slot_map.beside_candidates().apply(F.embedding(ids, table))
+        return Quadratic.apply(composed.flatten(0, 1), form.core, form.vector).view_as(ids) + form.constant
+    query, constant = linear_query(form, slot_map)
     if form.core is None:
-        return torch.baddbmm(constant[..., None], rows, query[..., None]).squeeze(-1)
+        return GatherDot.apply(query, table, ids) + constant
+    rows = F.embedding(ids, table)  # (b, n, slot_dim)
     heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
     linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
     return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
 
 
-def _linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
+class Quadratic(torch.autograd.Function):
+    """x'Ax + c'x of many rows, with both gradients from two products: Y = XA gives dX = g (2Y + c), and dA = (gX)'X."""
+
+    @staticmethod
+    def forward(ctx, composed: Tensor, matrix: Tensor, vector: Tensor) -> Tensor:
+        pushed = composed @ matrix
+        ctx.save_for_backward(composed, pushed, vector)
+        return torch.linalg.vecdot(pushed, composed) + composed @ vector
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        composed, pushed, vector = ctx.saved_tensors
+        weighted = composed * g[:, None]
+        dcomposed = torch.add(vector, pushed, alpha=2).mul_(g[:, None])
+        return dcomposed, weighted.T @ composed, g @ composed
+
+
+class GatherDot(torch.autograd.Function):
+    """(b, n): query[b] . table[ids[b, j]], and its gradients, without the gathered rows (b, n, dim) in memory.
+
+    A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, its gradient in the
+    weights is the score, and its gradient in the table is the gradient of the table. So three bag kernels do it all.
+    """
+
+    @staticmethod
+    def forward(ctx, query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(query, table, ids)
+        starts, bag = _bags(ids)
+        dots = torch.ops.aten._embedding_bag_per_sample_weights_backward
+        return dots(query, table.detach(), ids.flatten(), starts, bag, 0).view_as(ids)
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        query, table, ids = ctx.saved_tensors
+        (starts, bag), flat, weights = _bags(ids), ids.flatten(), g.flatten()
+        dquery = F.embedding_bag(flat, table, starts, mode="sum", per_sample_weights=weights)
+        sizes = torch.full_like(starts, ids.shape[1])
+        scatter = torch.ops.aten._embedding_bag_dense_backward
+        return dquery, scatter(query, flat, bag, sizes, sizes, len(table), False, 0, weights), None
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Each row divided by its length."""
+    return UnitRows.apply(rows)
+
+
+class UnitRows(torch.autograd.Function):
+    """u = e / |e|, with the gradient (g - u (u.g)) / |e| in as few passes over the table as it takes."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor) -> Tensor:
+        shrink = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_(min=1e-12).reciprocal_()
+        unit = rows * shrink
+        ctx.save_for_backward(unit, shrink)
+        return unit
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> Tensor:
+        unit, shrink = ctx.saved_tensors
+        along = torch.linalg.vecdot(g, unit).unsqueeze(-1)
+        return torch.addcmul(g, unit, along, value=-1).mul_(shrink)
+
+
+def _bags(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each query's bag of ids starts, (b,), and which bag each id is in, (b * n,)."""
+    rows, n = ids.shape
+    starts = torch.arange(0, rows * n, n, device=ids.device)
+    return starts, torch.arange(rows, device=ids.device).repeat_interleave(n)
+
+
+def linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
     """The vector (b, slot_dim) and number (b, 1) with score(e) = query.e + constant, up to the quadratic in e.
 
     With offset o = T0: x'Ax + c'x + k = e'(T'AT)e + (T'(c + 2Ao)).e + form(o).
@@ -51,13 +120,25 @@ def _linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
     return slot_map.transpose(slope), form(offset)[:, None]
 
 
+def principal(form) -> tuple[Tensor, Tensor]:
+    """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by falling size, and u (k, dim); no zero a_k."""
+    if form.basis is None:
+        values, directions = torch.linalg.eigh(form.core.double())
+    else:
+        frame, small = torch.linalg.qr(form.basis.double())
+        values, turned = torch.linalg.eigh(small @ form.core.double() @ small.T)
+        directions = frame @ turned
+    order = values.abs().argsort(descending=True)
+    values, directions = values[order], directions.T[order]
+    kept = values.abs() > values.abs().max() * len(values) * torch.finfo(form.core.dtype).eps
+    return values[kept].to(form.core.dtype), directions[kept].to(form.core.dtype)
+
+
 def _squared_heads(form, slot_map, candidates: Tensor) -> Tensor:
-    query, constant = _linear_query(form, slot_map)
+    query, constant = linear_query(form, slot_map)
     scores = torch.addmm(constant, query, candidates.T)  # (b, n)
-    values, directions = torch.linalg.eigh(form.core)  # A = sum_k values_k u_k u_k' with u = F directions
-    kept = values.abs() > values.abs().max() * len(values) * torch.finfo(values.dtype).eps
-    values, directions = values[kept], directions.T[kept]
-    heads = slot_map.heads(directions if form.basis is None else directions @ form.basis.T)  # (b, k, slot_dim)
+    values, directions = principal(form)
+    heads = slot_map.heads(directions)  # (b, k, slot_dim)
     step = max(1, PIECE // (max(len(values), 1) * len(candidates)))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
@@ -70,4 +151,5 @@ def _in_pieces(form, slot_map, candidates: Tensor) -> Tensor:
     wide = slot_map.beside_candidates()
     per_candidate = len(slot_map.first) * len(form.vector)
     pieces = candidates.split(max(1, PIECE // per_candidate))
-    return torch.cat([checkpoint(lambda e: form(wide.apply(e)), piece, use_reentrant=False) for piece in pieces], dim=1)
+    score = lambda e: form(wide.apply(e))  # noqa: E731
+    return torch.cat([checkpoint(score, piece, use_reentrant=False) for piece in pieces], dim=1)
