@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from laws import check_composition
 
 from harmonium.composition import Composition, find_composition
 from harmonium.errors import HarmoniumError
+from laws import check_composition
 
 
 @pytest.mark.parametrize("name", ["distmult", "hole", "complex", "tensorproduct"])

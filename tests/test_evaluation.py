@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import make_graph
 
 from harmonium.config import EvaluateConfig
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Frequency, Ranks, describe, evaluate, rank
 from harmonium.graph import SPLITS, Graph, Slot, Triples, Vocabulary
+from small import make_graph
 
 
 @dataclass

@@ -41,7 +41,8 @@ __all__ = ["__version__", *_PUBLIC]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'harmonium' has no attribute '{name}'")
-    return getattr(import_module(f"harmonium.{_PUBLIC[name]}"), name)
+    globals()[name] = found = getattr(import_module(f"harmonium.{_PUBLIC[name]}"), name)
+    return found  # kept, as importing the module `demo` has put the module in the place of its function
 
 
 def __dir__() -> list[str]:

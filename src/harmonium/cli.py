@@ -241,11 +241,14 @@ def show_neighbourhood(found: Any) -> None:
         mark, style = ("✓ ", "green") if neighbour.true else ("  ", "")
         return Text(f"{mark}{neighbour.name}  ", style=style).append(f"{neighbour.distance:.3f}", style="dim")
 
+    title = f"{found.triple[0 if found.slot == 'head' else 2]} in ({', '.join(found.triple)})"
+    if not found.composed:
+        console.say(f"{title}: nobody else was seen in that place; --no-typed asks among all entities")
+        return
     columns = {"nearest composed": found.composed, "nearest token": found.token}
     columns = {name: side for name, side in columns.items() if side}
     rows = list(zip(*([cell(n) for n in side] for side in columns.values()), strict=True))
     hits = ", ".join(f"{sum(n.true for n in side)} of {len(side)} {name}" for name, side in columns.items())
-    title = f"{found.triple[0 if found.slot == 'head' else 2]} in ({', '.join(found.triple)})"
     console.table(title, list(columns), rows, f"✓ true with that entity in its place: {hits}")
 
 

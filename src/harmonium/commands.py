@@ -39,7 +39,7 @@ def train(
     if out is not None:
         reserve(out, overwrite)
     graph = data if isinstance(data, Graph) else load(data or config.data)
-    config = replace(config, data=str(data) if isinstance(data, str) else config.data)
+    config = replace(config, data=graph.name if isinstance(data, Graph) else str(data or config.data))
     model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
     history = fit(model, graph, config, watch)
     run = Run(config, graph, model.cpu(), history, _metrics(model, graph, config.evaluate))

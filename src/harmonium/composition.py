@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import torch
@@ -30,6 +31,8 @@ class SlotMap:
     first: Tensor  # (..., its dim): the given vectors, in the order head, relation, tail
     second: Tensor  # (..., its dim)
     slot_dim: int
+    relation_ids: Tensor | None = None  # (b,): which row of relation_table each query uses, where that is known
+    relation_table: Tensor | None = None  # (n_relations, relation_dim)
 
     def apply(self, candidate: Tensor) -> Tensor:
         """(..., slot_dim) -> (..., dim): the formula itself."""
@@ -75,6 +78,21 @@ class SlotMap:
         return self.beside_candidates().apply(basis) - self.offset.unsqueeze(-2)
 
 
+@dataclass(frozen=True)
+class Elementwise:
+    """A slot map as an elementwise product in an orthogonal basis: x = weight * P'(query o Pe), weight = relation or 1.
+
+    `o` is the product of numbers, or of complex numbers stored as [real parts | imaginary parts], conj(query) * Pe or
+    query * conj(Pe); there the first pair holds two real numbers, multiplied each by itself.
+    """
+
+    query: Tensor  # (b, n_coordinates)
+    basis: Tensor | None = None  # P (n_coordinates, slot_dim); None is the identity
+    is_complex: bool = False
+    conjugate: bool = False  # of Pe rather than of the query
+    weighted: bool = False  # by the relation
+
+
 class Composition(ABC):
     """One formula; everything else has a default that follows from it."""
 
@@ -111,6 +129,10 @@ class Composition(ABC):
         """
         return None
 
+    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
+        """The slot map as an elementwise product, which the GPU kernels need; None where it is not one."""
+        return None
+
     def dim(self, entity_dim: int, relation_dim: int) -> int:
         """The size of the composed vector, found by composing."""
         self.check(entity_dim, relation_dim)
@@ -134,6 +156,9 @@ class DistMult(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         return head * relation * tail
 
+    def elementwise(self, slot_map: SlotMap) -> Elementwise:
+        return Elementwise(slot_map.first * slot_map.second)
+
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         return (slot_map.first * slot_map.second).square() @ candidates.square().T
 
@@ -144,6 +169,15 @@ class HolE(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(tail)
         return relation * torch.fft.irfft(spectrum, n=head.shape[-1])
+
+    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
+        """x = r * P'(conj(F known) o P candidate) with P the real Fourier basis and F = P over its row weights."""
+        if slot_map.slot is Slot.RELATION:
+            return None
+        is_head = slot_map.slot is Slot.HEAD
+        basis, weights = fourier_basis(slot_map.slot_dim, slot_map.first.dtype, slot_map.first.device)
+        known = slot_map.second if is_head else slot_map.first
+        return Elementwise(known @ basis.T / weights, basis, is_complex=True, conjugate=is_head, weighted=True)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         """|r z|^2 <= max r^2 |z|^2 for z = corr(head, tail), and |z|^2 by Parseval from the two power spectra."""
@@ -163,6 +197,11 @@ class ComplEx(Composition):
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
         return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
+
+    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
+        if slot_map.slot is not Slot.TAIL:
+            return None
+        return Elementwise(self.compose(slot_map.first, slot_map.second, torch.ones_like(slot_map.first)))
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         """Exact for tails; for the others |x| <= |known| |candidate| |tail| coordinate by complex coordinate."""
@@ -201,3 +240,20 @@ class TensorProduct(Composition):
                 f"tensorproduct of entity_dim {entity_dim} and relation_dim {relation_dim} has {size:,} coordinates; "
                 "choose smaller ones (the paper used 5 and 20)"
             )
+
+
+@cache
+def fourier_basis(dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """P (2 * pairs, dim) with orthonormal rows, and the weights with P v = weights * F v, F the discrete transform.
+
+    Coordinates are [real | imaginary] parts of frequencies 0, 1, ...; the imaginary part of frequency 0 is zero, so
+    its place holds the real highest frequency when dim is even, and nothing (a zero row) when it is odd.
+    """
+    pairs = (dim + 1) // 2
+    spectrum = torch.fft.rfft(torch.eye(dim, dtype=torch.float64)).T  # (dim // 2 + 1, dim)
+    real, imaginary = spectrum.real[:pairs], spectrum.imag[:pairs].clone()
+    imaginary[0] = spectrum.real[pairs] if dim % 2 == 0 else 0
+    weights = torch.full((2 * pairs,), (2 / dim) ** 0.5, dtype=torch.float64)
+    weights[0] = weights[pairs] = dim**-0.5
+    basis = torch.cat([real, imaginary]) * weights[:, None]
+    return basis.to(device, dtype), weights.to(device, dtype)

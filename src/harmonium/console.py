@@ -20,8 +20,8 @@ METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print text as it is: names from a graph are never read as markup."""
-    console.print(Text(text, style=style or ""))
+    """Print text as it is: names from a graph are never read as markup, and paths are not broken into lines."""
+    console.print(Text(text, style=style or ""), soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str | None = None) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from harmonium.errors import HarmoniumError
+from harmonium.kernels.fused import resolvent
 
 MARGIN = 0.25  # the paper's epsilon: how far the cap on W stays below lambda
 CAP_AT_INFINITY = 2.5  # the paper's cap when lambda is infinite
@@ -165,7 +166,9 @@ class Harmony(nn.Module):
         core = self.core()
         if self.tau == 0:
             return core
-        gram_core = core if self.basis is None else self.basis.T @ self.basis @ core
+        if self.basis is None:
+            return resolvent(core, self.tau, self.tau * self.cap)
+        gram_core = self.basis.T @ self.basis @ core
         identity = torch.eye(len(core), dtype=core.dtype, device=core.device)
         solved = torch.linalg.solve(identity - self.tau * gram_core, core, left=False)
         return (solved + solved.T) / 2

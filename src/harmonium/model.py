@@ -106,16 +106,21 @@ class GradientGraph(nn.Module):
         """(n, n_candidates): the score of every entity (or relation) in the open slot."""
         return self.snapshot().score_slot(slot, queries) + self.form.fold().constant
 
-    def snapshot(self, rows: Tensor | None = None) -> Snapshot:
+    def snapshot(self, rows: Tensor | None = None, relation_ids: Tensor | None = None) -> Snapshot:
         """The model at this instant, for many comparisons: vectors made and the form folded once.
 
-        With `rows` (m, entity_dim), raw entity vectors, those are the only entities and ids count along them.
+        With `rows` (m, entity_dim), raw entity vectors, those are the only entities and ids count along them; with
+        `relation_ids` (k,) those are the only relations, likewise.
         """
         table = self.entity if rows is None else rows
         entities = unit_rows(table) if self.normalise else table
         form = self.form.fold()
         bare = replace(form, constant=torch.zeros_like(form.constant))
-        return Snapshot(self.composition, entities, self.relations(), bare, self.n_relations, self.reciprocal)
+        relations, n_relations = self.relations(), self.n_relations
+        if relation_ids is not None:
+            both = [relation_ids, relation_ids + n_relations] if self.reciprocal else [relation_ids]
+            relations, n_relations = F.embedding(torch.cat(both), relations), len(relation_ids)
+        return Snapshot(self.composition, entities, relations, bare, n_relations, self.reciprocal)
 
 
 @dataclass(frozen=True)
@@ -136,11 +141,12 @@ class Snapshot:
         """
         relation = queries.relation + (self.n_relations if slot is Slot.HEAD and self.reciprocal else 0)
         head, tail = (F.embedding(ids, self.entities) for ids in (queries.head, queries.tail))
-        relation = F.embedding(relation, self.relations)
+        ids, relation = relation, F.embedding(relation, self.relations)
         if slot is Slot.HEAD and self.reciprocal:
             slot, head = Slot.TAIL, tail
         first, second = {Slot.HEAD: (relation, tail), Slot.RELATION: (head, tail), Slot.TAIL: (head, relation)}[slot]
-        return SlotMap(self.composition, slot, first, second, self.candidates(slot).shape[-1])
+        slot_dim = self.candidates(slot).shape[-1]
+        return SlotMap(self.composition, slot, first, second, slot_dim, ids, self.relations)
 
     def candidates(self, slot: Slot) -> Tensor:
         """(n_candidates, slot_dim): the vectors that can fill a slot."""

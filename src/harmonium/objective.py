@@ -38,9 +38,10 @@ def full_softmax(snapshot: Snapshot, batch: Triples) -> Tensor:
 def n3(snapshot: Snapshot, batch: Triples) -> Tensor:
     """The nuclear 3-norm of the batch: mean over triples of |head|_3^3 + |relation|_3^3 + |tail|_3^3 (Lacroix 2018).
 
-    With reciprocal relations each triple is also its reversed self, so both relation vectors count.
+    With reciprocal relations each triple is also its reversed self, so its two relation vectors count half each.
     """
-    ids = [batch.relation, batch.relation + snapshot.n_relations] if snapshot.reciprocal else [batch.relation]
-    vectors = [F.embedding(e, snapshot.entities) for e in (batch.head, batch.tail)]
-    vectors += [F.embedding(r, snapshot.relations) for r in ids]
-    return sum(snapshot.composition.magnitude(v).pow(3).sum() for v in vectors) / len(batch)
+    cubes = lambda ids, table: snapshot.composition.magnitude(F.embedding(ids, table)).pow(3).sum()  # noqa: E731
+    relations = [batch.relation, batch.relation + snapshot.n_relations] if snapshot.reciprocal else [batch.relation]
+    total = sum(cubes(ids, snapshot.entities) for ids in (batch.head, batch.tail))
+    total = total + sum(cubes(ids, snapshot.relations) for ids in relations) / len(relations)
+    return total / len(batch)

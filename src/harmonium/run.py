@@ -2,8 +2,7 @@
 
     run.json            format, version, environment, how it was made, and the checksum of every other file
     config.toml         all settings
-    entities.tsv        identifier TAB name, in id order; relations.tsv likewise
-    graph.safetensors   train, valid, test: (n, 3) int32
+    data.graph          the graph, names and splits (graph_file.py)
     model.safetensors   the parameters of the best model
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
@@ -29,9 +28,10 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
+from harmonium import graph_file
 from harmonium.config import Config
 from harmonium.errors import HarmoniumError
-from harmonium.graph import SPLITS, Graph, Triples, Vocabulary
+from harmonium.graph import Graph
 from harmonium.model import GradientGraph
 from harmonium.training import History, build_model
 
@@ -55,11 +55,7 @@ class Run:
         with _replacing(path) as folder:
             files = {
                 "config.toml": self.config.to_toml().encode(),
-                "entities.tsv": _vocabulary_bytes(self.graph.entities),
-                "relations.tsv": _vocabulary_bytes(self.graph.relations),
-                "graph.safetensors": safetensors.torch.save(
-                    {split: getattr(self.graph, split).rows().int() for split in SPLITS}, {"name": self.graph.name}
-                ),
+                "data.graph": graph_file.to_bytes(self.graph),
                 "model.safetensors": safetensors.torch.save(
                     {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
                 ),
@@ -72,8 +68,6 @@ class Run:
                 "format": FORMAT,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "environment": environment(),
-                "graph": self.graph.name,
-                "notes": list(self.graph.notes),
                 "best_epoch": self.history.best_epoch,
                 "stopped": self.history.stopped,
                 "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
@@ -89,14 +83,7 @@ class Run:
         try:
             files = {name: _checked(path / name, digest) for name, digest in manifest["files"].items()}
             config = Config.read(path / "config.toml")
-            tables = safetensors.torch.load(files["graph.safetensors"])
-            graph = Graph(
-                _vocabulary(files["entities.tsv"], "entity"),
-                _vocabulary(files["relations.tsv"], "relation"),
-                **{split: Triples.from_rows(tables[split].long()) for split in SPLITS},
-                name=manifest["graph"],
-                notes=tuple(manifest["notes"]),
-            )
+            graph = graph_file.load(path / "data.graph")
             model = build_model(config.model, graph.n_entities, graph.n_relations)
             model.load_state_dict(safetensors.torch.load(files["model.safetensors"]))
             rows = [json.loads(line) for line in files["history.jsonl"].splitlines()]
@@ -202,16 +189,6 @@ def _checked(path: Path, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
     return content
-
-
-def _vocabulary_bytes(vocabulary: Vocabulary) -> bytes:
-    return "".join(f"{text}\t{vocabulary.name(i)}\n" for i, text in enumerate(vocabulary.ids)).encode()
-
-
-def _vocabulary(content: bytes, kind: str) -> Vocabulary:
-    pairs = [line.split("\t") for line in content.decode().split("\n")[:-1]]
-    ids, labels = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return Vocabulary(ids, None if ids == labels else labels, kind)
 
 
 def _json(value: Any) -> bytes:

@@ -18,6 +18,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation import evaluate
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
+from harmonium.kernels.fused import matmul_precision
 from harmonium.model import GradientGraph, Snapshot
 from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
 from harmonium.optimiser import RowAdagrad, RowAdam
@@ -68,10 +69,12 @@ def fit(
     graph: Graph,
     config: Config,
     watch: Callable[[Progress], None] | None = None,
+    on_validation: Callable[[dict[str, Any]], None] | None = None,
 ) -> History:
     """Train until the epochs are done or the validation metric has stopped improving; the best model is kept.
 
-    Ctrl-C ends training early and keeps what was best so far.
+    `watch` sees every step, `on_validation` the history row of every validation. Ctrl-C ends training early and keeps
+    what was best so far.
     """
     settings, device = config.train, pick_device(config.train.device)
     if settings.threads:
@@ -79,15 +82,16 @@ def fit(
     model.to(device)
     train, generator = graph.split("train").to(device), torch.Generator(device).manual_seed(settings.seed)
     held_out = _validation_sample(graph, settings)
-    take_step = Stepper(model, settings, generator)
+    take_step = Stepper(model, train, settings, generator)
     steps_per_epoch = math.ceil(len(train) / settings.batch_size)
     history, best, best_state, started = History(), -math.inf, None, time.perf_counter()
     try:
         for epoch in range(1, settings.epochs + 1):
             total = torch.zeros((), device=device)
             order = torch.randperm(len(train), generator=generator, device=device)
+            take_step.begin_epoch(order)
             for step, index in enumerate(order.split(settings.batch_size), start=1):
-                total += take_step(train[index]) * len(index)
+                total += take_step(index) * len(index)
                 if watch:
                     done = (epoch - 1) * steps_per_epoch + step
                     last = history.rows[-1]["loss"] if history.rows else math.nan
@@ -100,6 +104,9 @@ def fit(
             history.rows.append(row)
             if held_out is not None and (epoch % settings.evaluate_every == 0 or epoch == settings.epochs):
                 row["valid"] = validate(model, graph, held_out, device)
+                row["seconds"] = time.perf_counter() - started
+                if on_validation:
+                    on_validation(row)
                 if row["valid"][settings.metric] > best:
                     best, history.best_epoch = row["valid"][settings.metric], epoch
                     best_state = copy.deepcopy(model.state_dict())
@@ -119,34 +126,77 @@ class Stepper:
     """One step of training: draw negatives, score, and move the parameters.
 
     Entities are moved row by row when a step uses less than half of them (`touched_rows`), all at once otherwise.
+    On a GPU whole batches are replayed as a CUDA graph, captured after a few ordinary steps.
     """
 
-    def __init__(self, model: GradientGraph, settings: TrainConfig, generator: torch.Generator) -> None:
-        self.model, self.settings, self.generator = model, settings, generator
-        rate = settings.learning_rate
+    WARM_UP = 3
+
+    def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig, generator: torch.Generator) -> None:
+        self.model, self.train, self.settings, self.generator = model, train, settings, generator
+        rate, on_gpu = settings.learning_rate, train.head.is_cuda
         used = settings.batch_size * (2 + 2 * settings.negatives)
         by_rows = settings.loss == "sampled" and settings.rows != "all" and model.n_entities > 2 * used
         self.rows = (
             {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer](model.entity, rate) if by_rows else None
         )
         moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
-        kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-        self.optimizer = kinds[settings.optimizer](moved, lr=rate, fused=True)
+        if settings.optimizer == "adam":
+            self.optimizer = torch.optim.Adam(moved, lr=rate, fused=True, capturable=on_gpu)
+        else:
+            self.optimizer = torch.optim.Adagrad(moved, lr=rate, fused=not on_gpu, foreach=on_gpu)
+        self.graph = None
+        self.steps_to_graph = self.WARM_UP if on_gpu and not by_rows and settings.optimizer == "adam" else -1
+        self.room = model.n_relations  # for the distinct relations of a batch
 
-    def __call__(self, batch: Triples) -> Tensor:
-        """Move the parameters by one batch; returns its loss."""
+    def begin_epoch(self, order: Tensor) -> None:
+        """Learn how many distinct relations the batches of this order hold: what per-relation work has to hold."""
+        size = self.settings.batch_size
+        whole = order[: len(order) // size * size].view(-1, size)
+        if self.settings.loss == "sampled" and len(whole):
+            relations = self.train.relation[whole].sort(dim=1).values
+            most = int((relations.diff(dim=1) != 0).sum(dim=1).max()) + 1
+            if self.graph is None or most > self.room:
+                self.room, self.graph = min(math.ceil(1.05 * most / 16) * 16, self.model.n_relations), None
+
+    def __call__(self, index: Tensor) -> Tensor:
+        """Move the parameters by the training triples at index (b,); returns the loss."""
+        if len(index) != self.settings.batch_size or self.steps_to_graph != 0:
+            self.steps_to_graph -= self.steps_to_graph > 0 and len(index) == self.settings.batch_size
+            return self.move(index)
+        if self.graph is None:
+            self._capture(index)
+        self.index.copy_(index)
+        self.graph.replay()
+        return self.loss_value
+
+    def _capture(self, index: Tensor) -> None:
+        self.index, self.graph = index.clone(), torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        negatives = {}
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph):
+            self.loss_value = self.move(self.index)
+
+    def move(self, index: Tensor) -> Tensor:
+        """One step, plainly; products on a GPU may round their operands, since gradients are noisier than that."""
+        with matmul_precision("high"):
+            return self._move(index)
+
+    def _move(self, index: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        batch, negatives, relations = self.train[index], {}, None
         if self.settings.loss == "sampled":
             count = self.settings.negatives
             negatives = draw_negatives(self.model.n_entities, len(batch), count, self.generator)
+            if self.room < min(len(batch), self.model.n_relations):
+                relations, batch = distinct_relations(batch, self.room)
         if self.rows is None:
-            loss = self.loss(self.model.snapshot(), batch, negatives)
+            loss = self.loss(self.model.snapshot(None, relations), batch, negatives)
             loss.backward()
         else:
             ids, batch, negatives = touched_rows(batch, negatives)
             vectors = self.model.entity.detach().index_select(0, ids).requires_grad_()
-            loss = self.loss(self.model.snapshot(vectors), batch, negatives)
+            loss = self.loss(self.model.snapshot(vectors, relations), batch, negatives)
             loss.backward()
             self.rows.step(ids, vectors.grad)
         self.optimizer.step()
@@ -165,6 +215,15 @@ def touched_rows(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor,
     head, tail, *others = place.split([len(batch), len(batch), *(ids.numel() for ids in negatives.values())])
     moved = {slot: part.view_as(negatives[slot]) for slot, part in zip(negatives, others, strict=True)}
     return rows, Triples(head, batch.relation, tail), moved
+
+
+def distinct_relations(batch: Triples, room: int) -> tuple[Tensor, Triples]:
+    """The distinct relations of a batch, padded to `room`, and the batch, sorted by relation, in places along them."""
+    ordered, order = batch.relation.sort(stable=True)
+    place = torch.zeros_like(ordered)
+    place[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+    ids = torch.zeros(room, dtype=torch.int64, device=place.device).scatter_(0, place, ordered)
+    return ids, Triples(batch.head[order], place, batch.tail[order])
 
 
 def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device | str) -> dict[str, float]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from harmonium import graph_file
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Graph, Triples
 
+WORTH_CACHING = 20_000  # training triples
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
 
@@ -18,15 +22,40 @@ def load(name_or_path: str | os.PathLike[str], *, seed: int = 0, valid: float = 
     """A Graph from the embedded `atlas`, a folder, or one file of triples.
 
     One file is split by `seed` into train, valid and test (see `split`); a folder brings its own splits.
-    A name that is no path is looked up in the folder that HARMONIUM_DATA names.
+    A name that is no path is looked up in the folder that HARMONIUM_DATA names. Larger graphs are kept in binary form
+    under HARMONIUM_CACHE (~/.cache/harmonium when unset) and load from there while the files stay as they are.
     """
+    path = _locate(name_or_path)
+    if path.suffix == graph_file.ENDING:
+        return graph_file.load(path)
+    cached = _cache_of(path)
+    if cached.is_file():
+        with contextlib.suppress(HarmoniumError):  # a damaged cache is made again
+            graph = graph_file.load(cached)
+            return split(graph, seed=seed, valid=valid, test=test) if path.is_file() else graph
     from harmonium import formats
 
-    source = formats.read(_locate(name_or_path))
-    graph = formats.encode(source)
-    if list(source.splits) == ["train"] and _locate(name_or_path).is_file():
-        return split(graph, seed=seed, valid=valid, test=test)
-    return graph
+    graph = formats.encode(formats.read(path))
+    if len(graph.train) >= WORTH_CACHING:
+        _keep(graph, cached)
+    return split(graph, seed=seed, valid=valid, test=test) if path.is_file() else graph
+
+
+def _cache_of(path: Path) -> Path:
+    """Where the binary form of these very files is kept: their names, sizes and times make its name."""
+    home = Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return home / (hashlib.sha256(repr((graph_file.ENDING, 1, state)).encode()).hexdigest()[:32] + graph_file.ENDING)
+
+
+def _keep(graph: Graph, cached: Path) -> None:
+    """Write the cache, whole or not at all; a cache that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        draft = cached.with_suffix(f".{os.getpid()}.draft")
+        draft.write_bytes(graph_file.to_bytes(graph))
+        draft.replace(cached)
 
 
 def _locate(name_or_path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,7 @@
 """Scores of candidates, by the fastest way that applies. Every way gives what `reference` defines.
 
-`use("reference")` switches the fast paths off; `chosen()` says which way is in use and why.
+`use("reference")` or `use("fused")` switches the faster ways off; `chosen(...)` says which way applies and why not a
+faster one.
 """
 
 from __future__ import annotations
@@ -10,35 +11,45 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from harmonium.kernels import fused, reference
+from harmonium.kernels import fused, gpu, reference
 
-WAYS = {"reference": reference, "fused": fused}
-_way = "fused"
+WAYS = ("reference", "fused", "gpu")  # each faster than the one before, where it applies
+_fastest = "gpu"
 
 
 @contextmanager
 def use(way: str) -> Iterator[None]:
-    """Compute by one way inside the block."""
-    global _way
+    """Nothing faster than this way inside the block."""
+    global _fastest
     if way not in WAYS:
         raise ValueError(f"no kernels '{way}'; there are {', '.join(WAYS)}")
-    before, _way = _way, way
+    before, _fastest = _fastest, way
     try:
         yield
     finally:
-        _way = before
+        _fastest = before
+
+
+def chosen(form, slot_map, table: Tensor) -> tuple[str, str]:
+    """The way sampled scores take, and why no faster one."""
+    if _fastest != "gpu":
+        return _fastest, "the faster ways are switched off"
+    reason = gpu.obstacle(form, slot_map, table)
+    return ("gpu", "") if reason is None else ("fused", reason)
 
 
 def pruning_allowed() -> bool:
     """Whether ranks may be found by bounds (kernels/pruning.py): always, but for the reference."""
-    return _way != "reference"
+    return _fastest != "reference"
 
 
 def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     """(b, n): scores of shared candidates (n, slot_dim) for each query of the slot map."""
-    return WAYS[_way].all_scores(form, slot_map, candidates)
+    way = reference if _fastest == "reference" else fused
+    return way.all_scores(form, slot_map, candidates)
 
 
 def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     """(b, n): scores of each query's own candidates, rows ids (b, n) of the table."""
-    return WAYS[_way].sampled_scores(form, slot_map, table, ids)
+    way = {"reference": reference, "fused": fused, "gpu": gpu}[chosen(form, slot_map, table)[0]]
+    return way.sampled_scores(form, slot_map, table, ids)

@@ -7,6 +7,10 @@ use squared heads, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -76,6 +80,59 @@ class GatherDot(torch.autograd.Function):
         sizes = torch.full_like(starts, ids.shape[1])
         scatter = torch.ops.aten._embedding_bag_dense_backward
         return dquery, scatter(query, flat, bag, sizes, sizes, len(table), False, 0, weights), None
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """float32 products of CUDA matrices inside the block: "highest" is exact, "high" rounds operands to TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def resolvent(matrix: Tensor, tau: float, bound: float) -> Tensor:
+    """W (I - tau W)^-1 for symmetric W whose norm times tau is at most `bound` < 1."""
+    return Resolvent.apply(matrix, tau, bound)
+
+
+class Resolvent(torch.autograd.Function):
+    """N = WS with S = (I - tau W)^-1, and its gradient S g S.
+
+    On a GPU S is the product of I + R^(2^k), R = tau W: no factorisation, which is slow there and waits for the host.
+    The number of factors follows from the bound on R, so the error is below rounding for every W within its cap.
+    """
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor, tau: float, bound: float) -> Tensor:
+        with matmul_precision("highest"):
+            spread = _inverse_by_squaring(tau * matrix, bound) if matrix.is_cuda else _inverse(tau * matrix)
+        ctx.save_for_backward(spread)
+        pushed = matrix @ spread
+        return (pushed + pushed.T) / 2
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> tuple[Tensor, None, None]:
+        (spread,) = ctx.saved_tensors
+        return spread @ g @ spread, None, None
+
+
+def _inverse(power: Tensor) -> Tensor:
+    """(I - R)^-1 of a symmetric R."""
+    identity = torch.eye(len(power), dtype=power.dtype, device=power.device)
+    return torch.cholesky_inverse(torch.linalg.cholesky(identity - power))
+
+
+def _inverse_by_squaring(power: Tensor, bound: float) -> Tensor:
+    """The same as (I + R)(I + R^2)(I + R^4)..., until R^(2^k) is below rounding."""
+    spread = power + torch.eye(len(power), dtype=power.dtype, device=power.device)
+    needed = math.log(torch.finfo(power.dtype).eps / 4) / math.log(bound)  # the power at which bound^needed is nothing
+    for _ in range(math.ceil(math.log2(needed)) - 1):
+        power = power @ power
+        spread = torch.addmm(spread, spread, power)
+    return spread
 
 
 def unit_rows(rows: Tensor) -> Tensor:

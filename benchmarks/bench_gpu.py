@@ -1,0 +1,193 @@
+"""Training steps, exact ranking and time to quality on one GPU: python benchmarks/bench_gpu.py OUT.json [options].
+
+Needs torch, numpy, safetensors and Triton only. `--data` is a graph file (harmonium.graph_file) or folder of FB15K;
+without it the steps and the ranking run on a random graph of that shape, and time to quality is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from harmonium import kernels
+from harmonium.config import Config, EvaluateConfig
+from harmonium.datasets import load
+from harmonium.evaluation import evaluate, rank
+from harmonium.graph import Graph, Slot, Triples, Vocabulary
+from harmonium.run import environment
+from harmonium.training import Stepper, build_model, fit
+
+SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000, 59_071)}
+PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]
+MODELS = {"hdistmult": ["model.composition=distmult"], "hhole": ["model.composition=hole"]}
+
+
+def random_graph() -> Graph:
+    """Of FB15K's shape: uniform entities, relations of Zipf frequency."""
+    generator = torch.Generator().manual_seed(0)
+    weights = 1 / torch.arange(1, SHAPE["n_relations"] + 1)
+    parts = []
+    for count in SHAPE["triples"]:
+        entities = torch.randint(SHAPE["n_entities"], (2, count), generator=generator)
+        parts.append(Triples(entities[0], weights.multinomial(count, True, generator=generator), entities[1]))
+    names = (Vocabulary([f"{kind}{i}" for i in range(SHAPE[f"n_{kind}"])]) for kind in ("entities", "relations"))
+    return Graph(*names, *parts, name="random graph of FB15K's shape")
+
+
+def time_steps(graph: Graph, settings: list[str], way: str, steps: int) -> float:
+    """Milliseconds per training step, by CUDA events over `steps` after warm-up."""
+    config = Config.read(None, PAPER + settings)
+    model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    with kernels.use(way):
+        take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
+        order = torch.randperm(len(graph.train), generator=generator, device="cuda")
+        take_step.begin_epoch(order)
+        batches = order.split(config.train.batch_size)
+        for index in batches[:8]:
+            take_step(index)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for index in batches[8 : 8 + steps]:
+            take_step(index)
+        end.record()
+        torch.cuda.synchronize()
+    return start.elapsed_time(end) / steps
+
+
+def time_ranking(model, graph: Graph, check: int = 500) -> dict:
+    """Seconds for both sides of the test split, filtered; ranks of some queries against the float64 reference."""
+    model.cuda().eval()
+    evaluate(model, graph, triples=graph.test[:2000], device="cuda")
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    result = evaluate(model, graph, device="cuda")
+    seconds = time.perf_counter() - started
+    sample = graph.test[torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(0))[:check]]
+    found = evaluate(model, graph, triples=sample, device="cuda").ranks
+    snapshot = model.snapshot()
+    with torch.no_grad():
+        rank(snapshot, sample.to("cuda"), Slot.TAIL)
+    with kernels.use("reference"), torch.no_grad():
+        exact = evaluate(model.double(), graph, triples=sample, chunk=8, device="cuda").ranks
+    model.float()
+    return {
+        "ranking_s": seconds,
+        "queries": len(result.ranks),
+        "skipped_by_bounds": snapshot.pruner.skipped if snapshot.form.core is not None else None,
+        "directions_followed": snapshot.pruner.followed if snapshot.form.core is not None else None,
+        "checked_queries": len(found),
+        "different_from_float64": int((found.values() != exact.values()).sum()),
+        "mrr": result.metrics["mrr"],
+    }
+
+
+def time_to_quality(graph: Graph, settings: list[str], protocol: EvaluateConfig, goal: float) -> tuple[dict, object]:
+    """Train, and say when the test metric first reached the goal, by looking at it after every validation.
+
+    The clock counts training and the validations that early stopping needs, not this extra look at the test split.
+    """
+    config = Config.read(None, settings)
+    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    curve, looking = [], 0.0
+
+    def look(row: dict) -> None:
+        nonlocal looking
+        began = time.perf_counter()
+        metrics = evaluate(model, graph, protocol, device="cuda").metrics
+        curve.append({"epoch": row["epoch"], "seconds": row["seconds"] - looking, **metrics})
+        looking += time.perf_counter() - began
+        point = curve[-1]
+        print(
+            f"  epoch {point['epoch']} {point['seconds']:.1f} s mrr {point['mrr']:.4f} loss {row['loss']:.4f}",
+            flush=True,
+        )
+
+    history = fit(model, graph, config, on_validation=look)
+    reached = next((point["seconds"] for point in curve if point["mrr"] >= goal), None)
+    return {
+        "settings": settings, "goal": goal, "protocol": vars(protocol), "reached_after_s": reached,
+        "stopped": history.stopped, "curve": curve,
+    }, model  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data")
+    parser.add_argument("--parts", default="steps,ranking,complex,hhole")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--hhole", default="", help="extra settings, separated by spaces")
+    parser.add_argument("--complex", default="")
+    options = parser.parse_args()
+    graph = load(options.data) if options.data else random_graph()
+    parts = options.parts.split(",")
+    result = {"command": "python " + " ".join(sys.argv), "environment": environment(), "graph": graph.name}
+
+    def attempt(name: str, work) -> None:
+        began = time.perf_counter()
+        try:
+            work()
+        except Exception:
+            traceback.print_exc()
+            result.setdefault("failed", {})[name] = traceback.format_exc(limit=3)
+        print(f"[{name}: {time.perf_counter() - began:.1f} s]", flush=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+    def steps() -> None:
+        for way, key, count in (("gpu", "step_ms", options.steps), ("fused", "reference_step_ms", 20)):
+            result[key] = {}
+            for name, settings in MODELS.items():
+                try:
+                    result[key][name] = time_steps(graph, settings, way, count)
+                except Exception:
+                    traceback.print_exc()
+                print(key, name, result[key].get(name), flush=True)
+
+    def quality(key: str, settings: list[str], protocol: EvaluateConfig, goal: float) -> None:
+        found, model = time_to_quality(graph, settings, protocol, goal)
+        result.setdefault("time_to_quality", {})[key] = found
+        result.setdefault("time_to_quality_s", {})[key] = found["reached_after_s"]
+        result.setdefault("ranking", {})[key] = time_ranking(model, graph)
+        print(key, "reached", found["reached_after_s"], result["ranking"][key], flush=True)
+
+    def ranking() -> None:
+        config = replace(Config.read(None, PAPER + MODELS["hhole"]))
+        model = build_model(config.model, graph.n_entities, graph.n_relations)
+        result.setdefault("ranking", {})["hhole_untrained"] = time_ranking(model, graph)
+        print("ranking", result["ranking"], flush=True)
+
+    if "steps" in parts:
+        attempt("steps", steps)
+    if "ranking" in parts:
+        attempt("ranking", ranking)
+    if "complex" in parts:
+        recipe = [
+            "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
+            "model.reciprocal=true", "train.loss=full", "train.optimizer=adagrad", "train.learning_rate=0.1",
+            "train.batch_size=1000", "train.n3=0.0025", "train.epochs=30", "train.evaluate_every=5",
+            *options.complex.split(),
+        ]  # fmt: skip
+        attempt("complex", lambda: quality("complex", recipe, EvaluateConfig(), 0.84))
+    if "hhole" in parts:
+        recipe = [*PAPER, *MODELS["hhole"], "train.epochs=70", "train.evaluate_every=10", *options.hhole.split()]
+        protocol = EvaluateConfig(candidates="typed-all", ties="pessimistic")
+        attempt("hhole", lambda: quality("hhole", recipe, protocol, 0.796))
+    if "hhole" in result.get("ranking", {}):
+        result["ranking_s"] = result["ranking"]["hhole"]["ranking_s"]
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    summary = {k: result.get(k) for k in ("step_ms", "reference_step_ms", "ranking_s", "time_to_quality_s")}
+    print(json.dumps(summary, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Check the Triton kernels on a GPU, then time block sizes at the real shape: `python sweep_triton.py result.json`.
+
+Errors count against float64, in units of those of plain PyTorch in bfloat16: 2 is the limit. Times are milliseconds
+for both sides of a batch of 512 triples with 500 negatives each, 512 dimensions, 14,951 entities.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "kernels")]
+
+from quadratic_reference import random_problem, reference_scores, relative_errors, scores_and_gradients  # noqa: E402
+
+from harmonium.kernels.triton import Blocks, count_above, prepare, quadratic_scores, score_all  # noqa: E402
+
+START = time.perf_counter()
+SECONDS = 150  # no check or configuration starts later than this
+ENTITIES, D, BATCH, N = 14_951, 512, 512, 501
+FLOPS = 2 * 2 * BATCH * N * D * D  # of one full product y M, both sides
+PRODUCT, COMPLEX, CONJUGATE = (
+    {"mode": "product", "conjugate_entity": False},
+    {"mode": "complex", "conjugate_entity": False},
+    {"mode": "complex", "conjugate_entity": True},
+)
+CASES = [  # way, d, n, groups
+    (PRODUCT, 512, 501, 1),
+    (COMPLEX, 512, 501, 5),
+    (CONJUGATE, 512, 33, 5),
+    (PRODUCT, 97, 33, 1),
+    (PRODUCT, 7, 1, 3),
+    (PRODUCT, 64, 501, 3),
+    (COMPLEX, 64, 33, 1),
+    (CONJUGATE, 64, 1, 5),
+    (COMPLEX, 6, 33, 3),
+    (COMPLEX, 98, 501, 1),
+]
+SWEEP = {
+    "forward": [{}, {"stages": 4}, {"stages": 2}, {"tile": 64, "warps": 4, "stages": 2}],
+    "backward": [{}, {"backward_chunk": 128}, {"backward_stages": 2}],
+    "moment": [
+        {},
+        {"split": 52},
+        {"depth": 64},
+        {"depth": 32, "split": 52, "moment_registers": 128},
+        {"depth": 32, "split": 79, "moment_registers": 128},
+    ],
+}
+
+
+def attempt(function, *arguments, **options):
+    """The result, or what went wrong, so that one failure does not end the run."""
+    if time.perf_counter() - START > SECONDS:
+        return {"skipped": "out of time"}
+    try:
+        return function(*arguments, **options)
+    except Exception as failure:
+        return {"failed": f"{type(failure).__name__}: {str(failure)[:300]}"}
+
+
+def check(way, d, n, groups) -> dict[str, float]:
+    """Errors of scores and gradients over those of plain PyTorch in bfloat16."""
+    batch = 8 if n > 1 else 256
+    problem = random_problem(300, d, batch, n, groups, "cuda")
+    gs = torch.randn(batch, n, device="cuda")
+    define = partial(reference_scores, **way)
+    exact = scores_and_gradients(define, problem, torch.float64, gs)
+    plain = relative_errors(scores_and_gradients(define, problem, torch.bfloat16, gs), exact)
+    found = relative_errors(scores_and_gradients(partial(quadratic_scores, **way), problem, torch.float32, gs), exact)
+    return {name: found[name] / plain[name] for name in found}
+
+
+def check_fp32() -> dict[str, float]:
+    """Relative errors with fp32 operands."""
+    problem = random_problem(300, 64, 8, 33, 3, "cuda")
+    gs = torch.randn(8, 33, device="cuda")
+    exact = scores_and_gradients(partial(reference_scores, **COMPLEX), problem, torch.float64, gs)
+    kernels = partial(quadratic_scores, **COMPLEX, operand_dtype=torch.float32)
+    return relative_errors(scores_and_gradients(kernels, problem, torch.float32, gs), exact)
+
+
+def check_counts() -> dict[str, bool]:
+    """`count_above` against `score_all`, both in bfloat16."""
+    problem = random_problem(1_000, D, 8, 1, 3, "cuda")
+    del problem["ids"]
+    scores = score_all(**problem, **COMPLEX)
+    low, high = scores.sort().values[:, [700, 800]].T.contiguous()
+    above, pairs, counter = count_above(**problem, **COMPLEX, low=low, high=high, capacity=2_000)
+    doubtful = ((scores >= low[:, None]) & (scores <= high[:, None])).nonzero().tolist()
+    same_pairs = sorted(pairs[: counter.item()].tolist()) == doubtful
+    return {"above": above.equal((scores > high[:, None]).sum(1).int()), "pairs": same_pairs}
+
+
+def milliseconds(function, repeats=10) -> float:
+    for _ in range(3):
+        function()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / repeats
+
+
+def real_problem(groups) -> tuple[dict, torch.Tensor]:
+    """The real shape; the sizes of groups fall off like those of relations."""
+    problem = random_problem(ENTITIES, D, BATCH, N, groups, "cuda")
+    if groups > 1:
+        weights = 1 / torch.arange(1.0, groups + 1)
+        problem["group"] = torch.multinomial(weights, BATCH, replacement=True).sort().values.int().cuda()
+    return problem, torch.randn(BATCH, N, device="cuda") / N
+
+
+def parts(problem, gs, way, blocks) -> dict:
+    """{part: function that runs it once} on one side."""
+    ids, rest = problem["ids"], {name: x for name, x in problem.items() if name != "ids"}
+    op = prepare(**rest, **way, n=N, blocks=blocks)
+    offsets = torch.searchsorted(op.group, torch.arange(len(op.matrix) + 1, device="cuda").int(), out_int32=True)
+    return {
+        "forward": lambda: op.scores(ids),
+        "backward": lambda: op.vector_gradients(ids, gs),
+        "moment": lambda: op.matrix_gradient(ids, gs, offsets),
+    }
+
+
+def time_part(part, problem, gs, way, blocks) -> float:
+    return 2 * milliseconds(parts(problem, gs, way, blocks)[part])
+
+
+def time_total(problem, gs, ways, blocks) -> dict[str, float]:
+    """Forward and backward of both sides, casts included, replayed from a CUDA graph; and whether it agrees."""
+    leaves = {name: problem[name].requires_grad_() for name in ("table", "query", "matrix", "linear")}
+
+    def step():
+        scores = sum(quadratic_scores(**problem, **way, blocks=blocks) for way in ways)
+        return scores.detach(), *torch.autograd.grad(scores, list(leaves.values()), gs)
+
+    expected = [x.clone() for x in step()]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    graph.replay()
+    difference = max(((x - y).norm() / y.norm()).item() for x, y in zip(found, expected, strict=True))
+    return {"ms": milliseconds(graph.replay), "graph_difference": difference}
+
+
+def main(path: str) -> None:
+    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "checks": [], "times": []}
+    result["checks"].append({"case": "counts", "result": attempt(check_counts)})
+    for case in CASES:
+        result["checks"].append({"case": case, "result": attempt(check, *case)})
+        print(*case, result["checks"][-1]["result"], f"{time.perf_counter() - START:.0f} s", flush=True)
+    problem, gs = real_problem(groups=1)
+    best = Blocks()
+    for part, configurations in SWEEP.items():
+        times = []
+        for changes in configurations:
+            ms = attempt(time_part, part, problem, gs, PRODUCT, replace(Blocks(), **changes))
+            times.append((ms, changes))
+            result["times"].append({"part": part, "changes": changes, "ms": ms})
+            print(part, changes, ms, f"{time.perf_counter() - START:.0f} s", flush=True)
+        measured = [entry for entry in times if isinstance(entry[0], float)]
+        if measured:
+            best = replace(best, **min(measured, key=lambda entry: entry[0])[1])
+    result["best"] = asdict(best)
+    result["total_product"] = attempt(time_total, problem, gs, [PRODUCT, PRODUCT], best)
+    rest = {name: x.detach() for name, x in problem.items() if name != "ids"}
+    op = attempt(prepare, **rest, **PRODUCT, n=ENTITIES, blocks=best)
+    bounds = torch.full((2, BATCH), 1e9, device="cuda")
+    result["count_above"] = attempt(milliseconds, lambda: op.counts(*bounds, 1_000), 2)
+    problem, gs = real_problem(groups=300)
+    grouped = replace(best, split=1)
+    for part in SWEEP:
+        result[f"{part}_complex"] = attempt(time_part, part, problem, gs, COMPLEX, grouped)
+    result["total_complex"] = attempt(time_total, problem, gs, [COMPLEX, CONJUGATE], grouped)
+    result["checks"].append({"case": "fp32", "result": attempt(check_fp32)})
+    result["seconds"] = time.perf_counter() - START
+    Path(path).write_text(json.dumps(result, indent=1))
+
+    print("\nchecks (limit 2, fp32: 1e-5)")
+    for entry in result["checks"]:
+        values = entry["result"]
+        numbers = all(not isinstance(x, str) for x in values.values())
+        print(f"  {entry['case']}: {max(values.values()) if numbers and entry['case'] != 'counts' else values}")
+    print("times of both sides, ms (and TFLOP/s as if of full products)")
+    for entry in result["times"]:
+        speed = f"{FLOPS / entry['ms'] / 1e9:6.0f}" if isinstance(entry["ms"], float) else ""
+        print(f"  {entry['part']:9}{entry['ms'] if not speed else round(entry['ms'], 3)} {speed}  {entry['changes']}")
+    for name in ("total_product", "count_above", *(f"{part}_complex" for part in SWEEP), "total_complex", "seconds"):
+        print(f"  {name}: {result[name]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.config import Config, ModelConfig
+from harmonium.errors import HarmoniumError
+from harmonium.graph import SPLITS, Graph, Slot, Vocabulary
+from harmonium.model import GradientGraph
+from harmonium.prediction import Answer, answer, ask
+from harmonium.run import Run
+from harmonium.training import History
+from small import make_graph
+
+GIVEN = {
+    Slot.HEAD: {"relation": "r1", "tail": "e3"},
+    Slot.RELATION: {"head": "e2", "tail": "e3"},
+    Slot.TAIL: {"head": "e2", "relation": "r1"},
+}
+FORMS = {
+    "harmony": ModelConfig("hole", 6, faithfulness=2.0),
+    "low rank": ModelConfig("distmult", 6, rank=2),
+    "plain": ModelConfig("complex", 6, harmony=False),
+    "reciprocal": ModelConfig("complex", 6, reciprocal=True),
+}
+
+
+def random_model(graph: Graph, config: ModelConfig = FORMS["harmony"]) -> GradientGraph:
+    return harmonium.build_model(config, graph.n_entities, graph.n_relations, seed=3)
+
+
+def brute_force(model: GradientGraph, graph: Graph, slot: Slot) -> list[tuple[str, float, str | None]]:
+    """Every candidate written into the triple, scored by the definition, sorted; with the first split that has it."""
+    columns = {Slot.HEAD: 2, Slot.RELATION: 1, Slot.TAIL: 3}
+    names = graph.relations.ids if slot is Slot.RELATION else graph.entities.ids
+    facts = {split: {tuple(row) for row in getattr(graph, split).rows().tolist()} for split in SPLITS}
+    form, found = model.form.fold(), []
+    for candidate, name in enumerate(names):
+        head, relation, tail = row = tuple(candidate if place is slot else columns[place] for place in Slot)
+        turned = model.reciprocal and slot is Slot.HEAD
+        ids = (tail, relation + model.n_relations, head) if turned else row
+        vectors = [table(torch.tensor(i)) for table, i in zip(tables(model), ids, strict=True)]
+        score = form(model.composition.compose(*vectors)) - form.constant
+        found.append((name, score.item(), next((split for split in SPLITS if row in facts[split]), None)))
+    return sorted(found, key=lambda entry: -entry[1])
+
+
+def tables(model: GradientGraph) -> tuple:
+    return model.entities, model.relations, model.entities
+
+
+def shown(answers: list[Answer]) -> list[tuple[str, float, str | None]]:
+    return [(a.id, pytest.approx(a.score, rel=1e-4, abs=1e-4), a.known) for a in answers]
+
+
+@pytest.mark.parametrize("config", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("slot", list(Slot))
+def test_answers_are_the_best_of_all_candidates(slot: Slot, config: ModelConfig) -> None:
+    graph = make_graph(sizes=(120, 60, 60))
+    model = random_model(graph, config)
+    query = ask(graph, **GIVEN[slot])
+    expected = brute_force(model, graph, slot)
+    assert shown(answer(model, graph, query, top=99)) == expected
+    assert shown(answer(model, graph, query, top=2)) == expected[:2]
+    assert [a.rank for a in answer(model, graph, query, top=2)] == [1, 2]
+    new = [entry for entry in expected if entry[2] is None]
+    assert shown(answer(model, graph, query, top=99, new_only=True)) == new
+    assert len(new) < len(expected)
+
+
+def test_a_known_answer_says_in_which_split() -> None:
+    graph = make_graph()
+    model = random_model(graph)
+    for split in SPLITS:
+        head, relation, tail = graph.spell(getattr(graph, split))[0]
+        marks = {a.id: a.known for a in answer(model, graph, ask(graph, head, relation), top=99)}
+        assert marks[tail] == split
+    assert Answer(1, "Q39", "Switzerland", 0.5, "train").to_json() == {
+        "rank": 1, "id": "Q39", "name": "Switzerland", "score": 0.5, "known": "train",
+    }  # fmt: skip
+
+
+def test_a_query_is_written_with_a_question_mark() -> None:
+    graph = make_graph()
+    assert ask(graph, head="e1", relation="r0").text == "e1, r0, ?"
+    assert ask(graph, head="e1", tail="e2").text == "e1, ?, e2"
+    assert ask(graph, relation="r0", tail="e2").text == "?, r0, e2"
+    assert ask(graph, head="e1", tail="e2").slot is Slot.RELATION
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [({}, 0), ({"head": "e1"}, 1), ({"relation": "r1"}, 1), ({"head": "e1", "relation": "r1", "tail": "e2"}, 3)],
+)
+def test_a_query_has_one_open_slot(given: dict[str, str], count: int) -> None:
+    with pytest.raises(HarmoniumError, match=f"give exactly two of head, relation and tail; {count} given"):
+        ask(make_graph(), **given)
+
+
+def test_an_unknown_name_says_which_kind() -> None:
+    with pytest.raises(HarmoniumError, match="no entity named 'e99' among 12; did you mean"):
+        ask(make_graph(), head="e99", relation="r0")
+    with pytest.raises(HarmoniumError, match="no relation named 'r9' among 3"):
+        ask(make_graph(), head="e1", relation="r9")
+
+
+def test_predict_answers_by_label_from_a_run() -> None:
+    bare = make_graph()
+    labels = Vocabulary(bare.entities.ids, [f"person {i}" for i in range(12)], "entity")
+    graph = dataclasses.replace(bare, entities=labels)
+    model = random_model(graph)
+    run = Run(Config(), graph, model, History(), {})
+    by_label = harmonium.predict(run, head="person 2", relation="r1", top=3)
+    assert by_label == harmonium.predict(run, head="e2", relation="r1", top=3)
+    assert [a.name for a in by_label] == [f"person {a.id[1:]}" for a in by_label]
+    expected = brute_force(model, graph, Slot.TAIL)[:3]
+    assert [a.id for a in by_label] == [name for name, _, _ in expected]

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium import run as run_module
+from harmonium.config import Config
+from harmonium.errors import HarmoniumError
+from harmonium.graph import SPLITS, Slot, Vocabulary
+from harmonium.run import Run, reserve
+from harmonium.training import History
+from small import make_graph
+
+FILES = {
+    "run.json", "config.toml", "entities.tsv", "relations.tsv", "graph.safetensors", "model.safetensors",
+    "history.jsonl", "metrics.json",
+}  # fmt: skip
+
+
+def some_run(seed: int = 0, labels: bool = True) -> Run:
+    """Not trained: what matters here is that it comes back."""
+    config = Config.read(None, ["model.composition=complex", "model.entity_dim=4", "model.rank=2", f"train.seed={seed}"])
+    graph = make_graph()
+    names = [f"Zürich “{i}” 🇨🇭" for i in range(graph.n_entities)]
+    entities = Vocabulary(graph.entities.ids, names if labels else None, "entity")
+    graph = dataclasses.replace(graph, entities=entities, notes=("train: dropped 1 repeated triples of 41",))
+    model = harmonium.build_model(config.model, graph.n_entities, graph.n_relations, seed)
+    rows = [{"epoch": 1, "loss": 0.1 + 0.2, "seconds": 1.5}, {"epoch": 2, "loss": 1e-9, "valid": {"mrr": 1 / 3}}]
+    metrics = {"metrics": harmonium.evaluate(Run(config, graph, model, History(), {})).metrics}
+    return Run(config, graph, model, History(rows, 2, "interrupted in epoch 3"), metrics)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return some_run().save(tmp_path / "runs" / "mine")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = some_run()
+    folder = run.save(tmp_path / "mine")
+    assert {file.name for file in folder.iterdir()} == FILES
+    back = Run.load(folder)
+    assert back.config == run.config
+    assert back.history == run.history
+    assert back.metrics == run.metrics
+    assert back.path == folder
+    assert repr(back.graph) == repr(run.graph)
+    assert back.graph.notes == run.graph.notes
+    for split in SPLITS:
+        assert getattr(back.graph, split).rows().tolist() == getattr(run.graph, split).rows().tolist()
+    for kind in ("entities", "relations"):
+        one, other = getattr(back.graph, kind), getattr(run.graph, kind)
+        assert (list(one.ids), one.labels, one.kind) == (list(other.ids), other.labels, other.kind)
+    for slot in Slot:
+        assert torch.equal(back.model.score_slot(slot, run.graph.test), run.model.score_slot(slot, run.graph.test))
+    assert harmonium.evaluate(folder).metrics == run.metrics["metrics"]
+
+
+def test_a_run_without_labels_has_none_when_it_comes_back(tmp_path: Path) -> None:
+    assert Run.load(some_run(labels=False).save(tmp_path / "bare")).graph.entities.labels is None
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_missing_file_is_named(saved: Path, file: str) -> None:
+    (saved / file).unlink()
+    expected = "no run.json in it" if file == "run.json" else f"{file}: No such file or directory; the run folder is"
+    with pytest.raises(HarmoniumError, match=expected):
+        Run.load(saved)
+
+
+@pytest.mark.parametrize("file", sorted(FILES - {"run.json"}))
+def test_a_changed_byte_anywhere_is_noticed(saved: Path, file: str) -> None:
+    good = (saved / file).read_bytes()
+    for at in (0, len(good) // 2, len(good) - 1):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        (saved / file).write_bytes(bad)
+        with pytest.raises(HarmoniumError) as caught:
+            Run.load(saved)
+        assert str(caught.value).startswith(f"{saved / file}: its contents changed since the run was written; restore")
+    (saved / file).write_bytes(good)
+    assert Run.load(saved).metrics
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_truncated_file_is_named(saved: Path, file: str, share: float) -> None:
+    content = (saved / file).read_bytes()
+    (saved / file).write_bytes(content[: int(share * len(content))])
+    with pytest.raises(HarmoniumError, match=f"{file}: (its contents changed|damaged)"):
+        Run.load(saved)
+
+
+def test_a_changed_manifest_is_an_error_or_harmless_and_never_a_crash(saved: Path) -> None:
+    """run.json has no checksum of its own: a change in the time it was made cannot be seen, one in a key or digest is."""
+    file, noticed = saved / "run.json", 0
+    good = file.read_bytes()
+    for at in range(0, len(good), 3):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        file.write_bytes(bad)
+        try:
+            assert Run.load(saved).graph.n_entities == 12
+            assert json.loads(bad)["files"] == json.loads(good)["files"]
+        except HarmoniumError as error:
+            assert str(saved) in str(error)
+            noticed += 1
+    assert noticed > len(good) / 6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 2}', "run format 2; this version of harmonium reads format 1. Use the version that wrote it"),
+        ("{}", "run format None; this version of harmonium reads format 1"),
+        ("[1]", "run format None"),
+        ('{"format": 1}', "not a run that this version can read ('files'); train it again"),
+        ("nonsense", "damaged (Expecting value"),
+        (b"\xff\xfe", "damaged ("),
+    ],
+)
+def test_another_format_is_refused(saved: Path, text: str | bytes, message: str) -> None:
+    (saved / "run.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(HarmoniumError) as caught:
+        Run.load(saved)
+    assert message in str(caught.value)
+    assert str(saved) in str(caught.value)
+
+
+def test_what_is_not_a_run_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(HarmoniumError, match=r"gone: no such run folder; `harmonium train --out .*gone` makes one"):
+        Run.load(tmp_path / "gone")
+    with pytest.raises(HarmoniumError, match="no run.json in it, so it is not a"):
+        Run.load(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(HarmoniumError, match="file: no such run folder"):
+        Run.load(tmp_path / "file")
+
+
+def test_an_unknown_composition_says_how_to_bring_it(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harmonium.composition import Composition
+
+    monkeypatch.delitem(Composition.registry, "complex")
+    with pytest.raises(HarmoniumError, match=r"no composition 'complex'.*must be imported first \(--plugin FILE.py\)"):
+        Run.load(saved)
+
+
+def test_a_run_is_replaced_only_when_told(saved: Path) -> None:
+    before = contents(saved)
+    with pytest.raises(HarmoniumError, match="mine exists; choose another --out, or say --overwrite to replace it"):
+        some_run(seed=1).save(saved)
+    assert contents(saved) == before
+    (saved / "extra.png").write_text("old")
+    some_run(seed=1).save(saved, overwrite=True)
+    assert Run.load(saved).config.train.seed == 1
+    assert {file.name for file in saved.iterdir()} == FILES
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("do not lose me")
+    (tmp_path / "file").write_text("nor me")
+    for name in ("thesis", "file"):
+        with pytest.raises(HarmoniumError, match="is not a run folder, so it will not be replaced"):
+            some_run().save(tmp_path / name, overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "do not lose me"
+    assert (tmp_path / "file").read_text() == "nor me"
+    (tmp_path / "empty").mkdir()
+    assert Run.load(some_run().save(tmp_path / "empty", overwrite=True)).graph.n_entities == 12
+
+
+def disk_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def fail_at(number: int, works):
+    """A function that does its work and fails the `number`th time."""
+    calls = iter(range(number))
+
+    def call(*arguments: object) -> object:
+        return disk_full() if next(calls, None) is None else works(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("writes", range(len(FILES)))
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    monkeypatch.setattr(run_module, "_write", fail_at(writes, run_module._write))
+    with pytest.raises(HarmoniumError, match=r"new: cannot be written \(No space left on device\); nothing was left"):
+        some_run().save(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("syncs", range(len(FILES) + 1))
+def test_a_full_disk_leaves_the_old_run_whole(saved: Path, monkeypatch: pytest.MonkeyPatch, syncs: int) -> None:
+    before = contents(saved)
+    monkeypatch.setattr(os, "fsync", fail_at(syncs, os.fsync))
+    with pytest.raises(HarmoniumError, match=r"mine: cannot be written \(No space left on device\)"):
+        some_run(seed=1).save(saved, overwrite=True)
+    assert contents(saved) == before
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+    assert Run.load(saved).config.train.seed == 0
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_rename_that_fails_leaves_the_old_run(saved: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+    before, rename = contents(saved), Path.rename
+    fails = fail_at(renames, rename)
+    seen = []
+
+    def once(path: Path, target: Path) -> object:
+        seen.append(target)
+        return fails(path, target) if len(seen) <= renames + 1 else rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(HarmoniumError, match="mine: cannot be written"):
+        some_run(seed=1).save(saved, overwrite=True)
+    assert contents(saved) == before
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+def test_a_place_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(HarmoniumError, match=r"file/inside: cannot be made \(Not a directory\); choose another --out"):
+        reserve(tmp_path / "file" / "inside" / "run")
+    with pytest.raises(HarmoniumError, match="choose another --out"):
+        some_run().save(tmp_path / "file" / "run")
+    with pytest.raises(HarmoniumError, match="choose another --out"):
+        harmonium.train(data=make_graph(), out=tmp_path / "file" / "run")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_run_can_be_moved(saved: Path, tmp_path: Path) -> None:
+    moved = shutil.move(saved, tmp_path / "elsewhere")
+    assert harmonium.Run.load(moved).metrics == some_run().metrics
+
+
+def test_the_manifest_says_where_and_how_it_was_made(saved: Path) -> None:
+    manifest = json.loads((saved / "run.json").read_text(encoding="utf-8"))
+    assert manifest["environment"]["harmonium"] == harmonium.__version__
+    assert manifest["environment"]["torch"] == torch.__version__
+    assert (manifest["best_epoch"], manifest["stopped"]) == (2, "interrupted in epoch 3")
+    assert set(manifest["files"]) == FILES - {"run.json"}
+    assert (saved / "entities.tsv").read_text(encoding="utf-8").splitlines()[1] == "e1\tZürich “1” 🇨🇭"

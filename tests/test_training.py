@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium import training
+from harmonium.composition import find_composition
+from harmonium.config import Config, ModelConfig, TrainConfig
+from harmonium.errors import HarmoniumError
+from harmonium.evaluation import Frequency, evaluate
+from harmonium.graph import Graph, Slot, Triples
+from harmonium.harmony import Sum
+from harmonium.model import GradientGraph
+from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
+from harmonium.optimiser import RowAdagrad, RowAdam
+from harmonium.training import History, Progress, build_model, fit
+from laws import models
+from small import family, make_graph
+
+SMALL = ["model.composition=complex", "model.entity_dim=16", "train.batch_size=32", "train.negatives=20"]
+NOTHING = Triples.from_rows([])
+
+
+def settings(*more: str) -> Config:
+    return Config.read(None, [*SMALL, "train.learning_rate=0.03", "train.epochs=5", "train.evaluate_every=5", *more])
+
+
+def trained(graph: Graph, config: Config, **options) -> tuple[GradientGraph, History]:
+    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    return model, fit(model, graph, config, **options)
+
+
+# Learning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["sampled", "full"])
+@pytest.mark.parametrize("optimizer", ["train.optimizer=adam", "train.optimizer=adagrad train.learning_rate=0.3"])
+@pytest.mark.parametrize("more", ["", "model.harmony=false", "model.reciprocal=true model.rank=4", "train.n3=0.001"])
+def test_training_beats_counting(loss: str, optimizer: str, more: str) -> None:
+    graph = family()
+    config = settings(f"train.loss={loss}", "train.epochs=40", *optimizer.split(), *more.split())
+    model, history = trained(graph, config)
+    assert evaluate(Frequency(graph), graph).metrics["mrr"] < 0.05
+    assert evaluate(model, graph).metrics["mrr"] > 0.8
+    assert history.rows[-1]["loss"] < history.rows[0]["loss"] / 3
+    assert history.stopped == "all epochs done" or history.stopped.startswith("no better mrr since epoch")
+
+
+def test_a_reciprocal_model_answers_heads_by_its_second_vectors() -> None:
+    graph = family()
+    model, _ = trained(graph, settings("model.reciprocal=true", "train.epochs=20"))
+    assert model.relation.shape[0] == 2 * graph.n_relations
+    before = {slot: model.score_slot(slot, graph.test).detach() for slot in Slot}
+    with torch.no_grad():
+        model.relation[graph.n_relations :].add_(1)
+    after = {slot: model.score_slot(slot, graph.test).detach() for slot in Slot}
+    assert not torch.equal(before[Slot.HEAD], after[Slot.HEAD])
+    assert torch.equal(before[Slot.TAIL], after[Slot.TAIL])
+    assert after[Slot.RELATION].shape == (10, graph.n_relations)
+
+
+def test_the_same_seed_gives_the_same_parameters_to_the_bit() -> None:
+    def parameters(seed: int, more: str) -> list[torch.Tensor]:
+        return [p.detach() for p in trained(family(), settings(f"train.seed={seed}", more))[0].parameters()]
+
+    for more in ("train.loss=sampled", "train.loss=full", "model.rank=3"):
+        first, again, other = parameters(7, more), parameters(7, more), parameters(8, more)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        assert all(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_the_order_and_negatives_follow_the_seed_too() -> None:
+    graph, config = family(), settings()
+    start = build_model(config.model, graph.n_entities, graph.n_relations)
+    one, two = copy.deepcopy(start), copy.deepcopy(start)
+    fit(one, graph, settings("train.seed=1"))
+    fit(two, graph, settings("train.seed=2"))
+    assert not torch.equal(one.entity, two.entity)
+
+
+def test_training_without_a_valid_split_runs_to_the_end() -> None:
+    graph = dataclasses.replace(family(), valid=NOTHING)
+    model, history = trained(graph, settings("train.epochs=30"))
+    assert len(history.rows) == history.best_epoch == 30
+    assert history.stopped == "all epochs done"
+    assert all("valid" not in row for row in history.rows)
+    assert evaluate(model, graph).metrics["mrr"] > 0.8
+
+
+def test_training_needs_triples() -> None:
+    with pytest.raises(HarmoniumError, match=r"the train split of 'family' has no triples; it has valid \(10\), test"):
+        trained(dataclasses.replace(family(), train=NOTHING), settings())
+
+
+# Stopping --------------------------------------------------------------------------------------------------------
+
+
+def script(monkeypatch: pytest.MonkeyPatch, values: list[float], metric: str = "mrr") -> list[dict]:
+    """Validation gives these numbers; returns the parameters at each."""
+    seen: list[dict] = []
+
+    def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device) -> dict[str, float]:
+        seen.append(copy.deepcopy(model.state_dict()))
+        return {metric: values[len(seen) - 1]}
+
+    monkeypatch.setattr(training, "validate", validate)
+    return seen
+
+
+def same(model: GradientGraph, state: dict) -> bool:
+    return all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def test_early_stopping_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = script(monkeypatch, [0.1, 0.5, 0.5, 0.4, 0.49, 0.9])
+    model, history = trained(family(), settings("train.epochs=20", "train.evaluate_every=2", "train.patience=3"))
+    assert len(seen) == 5
+    assert len(history.rows) == 10
+    assert history.best_epoch == 4
+    assert history.stopped == "no better mrr since epoch 4"
+    assert same(model, seen[1])
+    assert not same(model, seen[4])
+
+
+def test_the_metric_to_stop_on_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    script(monkeypatch, [0.3, 0.2, 0.1], "hits@10")
+    more = ("train.epochs=9", "train.evaluate_every=1", "train.patience=2", "train.metric=hits@10")
+    assert trained(family(), settings(*more))[1].stopped == "no better hits@10 since epoch 1"
+
+
+def test_the_last_epoch_is_always_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = script(monkeypatch, [0.1, 0.2, 0.3])
+    model, history = trained(family(), settings("train.epochs=7", "train.evaluate_every=3"))
+    assert [row["epoch"] for row in history.rows if "valid" in row] == [3, 6, 7]
+    assert history.rows[-1]["valid"] == {"mrr": 0.3}
+    assert (history.best_epoch, history.stopped) == (7, "all epochs done")
+    assert same(model, seen[2])
+    assert history.seconds == history.rows[-1]["seconds"] > 0
+
+
+def test_validation_takes_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list] = []
+    monkeypatch.setattr(training, "validate", lambda m, g, triples, d: seen.append(triples.rows().tolist()) or {"mrr": 1})
+    graph = family()
+    for seed in (0, 0, 1):
+        trained(graph, settings("train.validation_triples=4", "train.epochs=1", f"train.seed={seed}"))
+    assert len(seen[0]) == 4
+    assert all(row in graph.valid.rows().tolist() for row in seen[0])
+    assert seen[0] == seen[1] != seen[2]
+
+
+def interrupt_in(epoch: int) -> Callable[[Progress], None]:
+    def watch(now: Progress) -> None:
+        if now.epoch == epoch and now.step % 4 == 2:  # in the middle: 100 triples in batches of 32 are 4 steps
+            raise KeyboardInterrupt
+
+    return watch
+
+
+def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = script(monkeypatch, [0.1, 0.5, 0.4])
+    config = settings("train.epochs=9", "train.evaluate_every=1")
+    model, history = trained(family(), config, watch=interrupt_in(epoch=4))
+    assert history.stopped == "interrupted in epoch 4"
+    assert (history.best_epoch, len(history.rows)) == (2, 3)
+    assert same(model, seen[1])
+
+
+def test_an_interrupted_run_is_still_written(tmp_path: Path) -> None:
+    run = harmonium.train(settings("train.epochs=9"), family(), tmp_path / "run", watch=interrupt_in(epoch=3))
+    back = harmonium.Run.load(tmp_path / "run")
+    assert back.history.stopped == run.history.stopped == "interrupted in epoch 3"
+    assert [row["epoch"] for row in back.history.rows] == [1, 2]
+    assert harmonium.evaluate(back).metrics == run.metrics["metrics"]
+
+
+def test_progress_counts_every_step() -> None:
+    told: list[Progress] = []
+    _, history = trained(family(), settings("train.epochs=2", "train.evaluate_every=1"), watch=told.append)
+    assert [now.step for now in told] == list(range(1, 9))
+    assert {now.steps for now in told} == {8}
+    assert [now.epoch for now in told] == [1] * 4 + [2] * 4
+    assert math.isnan(told[0].loss)
+    assert told[-1].loss == history.rows[0]["loss"]
+    assert told[-1].best == history.rows[0]["valid"]["mrr"]
+
+
+# What goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["sampled", "full"])
+def test_a_loss_that_is_not_a_number_names_the_learning_rate(loss: str) -> None:
+    with pytest.raises(HarmoniumError, match=r"the loss became (nan|inf) in epoch 1; lower train.learning_rate \(1e\+38"):
+        trained(family(), settings("train.learning_rate=1e38", f"train.loss={loss}"))
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu", "cuda:99", ""])
+def test_a_device_that_is_not_there_is_named(device: str) -> None:
+    with pytest.raises(HarmoniumError, match=f"train.device '{device}' cannot be used here"):
+        trained(family(), settings(f'train.device="{device}"'))
+
+
+def test_threads_are_set_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    trained(family(), settings("train.epochs=1"))
+    assert asked == []
+    trained(family(), settings("train.epochs=1", "train.threads=3"))
+    assert asked == [3]
+
+
+def test_a_form_of_another_size_is_refused() -> None:
+    with pytest.raises(HarmoniumError, match="the form has 5 dimensions, hole composes 6"):
+        harmonium.GradientGraph(find_composition("hole"), 4, 2, 6, Sum(5))
+    with pytest.raises(HarmoniumError, match="no initialisation 'zero'; there are calibrated, paper"):
+        GradientGraph(find_composition("hole"), 4, 2, 6, Sum(6)).initialise("zero")
+    with pytest.raises(HarmoniumError, match="plain hole has no harmony, so no tokens"):
+        build_model(ModelConfig("hole", 6, harmony=False), 4, 2).tokens(Triples.from_rows([[0, 0, 1]]))
+
+
+# Losses ----------------------------------------------------------------------------------------------------------
+
+BATCH = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4]])
+NEGATIVES = {Slot.HEAD: torch.tensor([[5, 6], [2, 0], [9, 10]]), Slot.TAIL: torch.tensor([[1, 7], [8, 8], [0, 3]])}
+
+
+def score(model: GradientGraph, head: int, relation: int, tail: int, turned: bool) -> float:
+    """One triple by the definition; turned: as the reversed triple of a reciprocal model."""
+    row = (tail, relation + model.n_relations, head) if turned else (head, relation, tail)
+    entity, relation_vectors = model.entities(), model.relations()
+    vectors = (entity[row[0]], relation_vectors[row[1]], entity[row[2]])
+    return model.form.fold()(model.composition.compose(*vectors)).item()
+
+
+def softmax_by_hand(model: GradientGraph, others: dict[Slot, list[list[int]]]) -> float:
+    """- log of e^true / (e^true + sum of e^other), mean over triples and sides."""
+    losses = []
+    for number, (head, relation, tail) in enumerate(BATCH.rows().tolist()):
+        heads = [(other, relation, tail) for other in [head, *others[Slot.HEAD][number]]]
+        tails = [(head, relation, other) for other in [tail, *others[Slot.TAIL][number]]]
+        for triples, turned in ((heads, model.reciprocal), (tails, False)):
+            weights = [math.exp(score(model, *triple, turned)) for triple in triples]
+            losses.append(-math.log(weights[0] / sum(weights)))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("name", ["hole", "complex"])
+def test_sampled_softmax_by_hand(name: str) -> None:
+    for model in models(find_composition(name), 4):
+        expected = softmax_by_hand(model, {slot: ids.tolist() for slot, ids in NEGATIVES.items()})
+        assert sampled_softmax(model.snapshot(), BATCH, NEGATIVES).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_full_softmax_is_against_everyone() -> None:
+    for model in models(find_composition("hole"), 4):
+        others = {
+            Slot.HEAD: [[e for e in range(11) if e != head] for head in BATCH.head.tolist()],
+            Slot.TAIL: [[e for e in range(11) if e != tail] for tail in BATCH.tail.tolist()],
+        }
+        expected = softmax_by_hand(model, others)
+        assert full_softmax(model.snapshot(), BATCH).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_negatives_are_uniform_and_apart_for_each_side() -> None:
+    drawn = draw_negatives(5, 1000, 20, torch.Generator().manual_seed(0))
+    for ids in drawn.values():
+        assert ids.shape == (1000, 20)
+        assert ids.flatten().bincount(minlength=5).tolist() == pytest.approx([4000] * 5, rel=0.05)
+    assert not torch.equal(drawn[Slot.HEAD], drawn[Slot.TAIL])
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_n3_by_hand(reciprocal: bool) -> None:
+    config = ModelConfig("distmult", 2, harmony=False, normalise=False, reciprocal=reciprocal)
+    model = build_model(config, 3, 1)
+    with torch.no_grad():
+        model.entity.copy_(torch.tensor([[1.0, -2.0], [0.0, 3.0], [-1.0, 1.0]]))
+        model.relation.copy_(torch.tensor([[2.0, 1.0], [0.0, -1.0]])[: len(model.relation)])
+    batch = Triples.from_rows([[0, 0, 1], [2, 0, 0]])
+    entities, relation = (1 + 8) + 27 + (1 + 1) + (1 + 8), (8 + 1) + (1 if reciprocal else 0)
+    assert n3(model.snapshot(), batch).item() == pytest.approx((entities + 2 * relation) / 2)
+
+
+def test_n3_of_complex_numbers_is_of_their_sizes() -> None:
+    model = build_model(ModelConfig("complex", 4, harmony=False, normalise=False), 2, 1)
+    with torch.no_grad():
+        model.entity.copy_(torch.tensor([[3.0, 0.0, 4.0, 1.0], [0.0, 0.0, 0.0, 2.0]]))  # 3 + 4i, i; 0, 2i
+        model.relation.copy_(torch.tensor([[0.0, 1.0, -1.0, 0.0]]))  # -i, 1
+    expected = (5**3 + 1) + 2**3 + (1 + 1)
+    assert n3(model.snapshot(), Triples.from_rows([[0, 0, 1]])).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_n3_pulls_vectors_in() -> None:
+    graph = dataclasses.replace(family(), valid=NOTHING)
+    free, held = (
+        trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.n3={weight}"))[0]
+        for weight in (0, 1)
+    )
+    assert held.entity.norm() < free.entity.norm() / 2
+
+
+# Only the rows that a step touched -------------------------------------------------------------------------------
+
+
+def test_row_optimisers_are_torchs_lazy_adam_and_dense_adagrad() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(9, 3, generator=generator)
+    for row_kind, kind in ((RowAdam, torch.optim.SparseAdam), (RowAdagrad, torch.optim.Adagrad)):
+        table, expected = start.clone(), start.clone().requires_grad_()
+        mine, reference = row_kind(table, 0.1), kind([expected], lr=0.1)
+        for _ in range(6):
+            rows = torch.randperm(9, generator=generator)[:4].sort().values
+            gradient = torch.randn(4, 3, generator=generator)
+            mine.step(rows, gradient)
+            sparse = torch.sparse_coo_tensor(rows[None], gradient, (9, 3), check_invariants=True).coalesce()
+            expected.grad = sparse if kind is torch.optim.SparseAdam else sparse.to_dense()
+            reference.step()
+        torch.testing.assert_close(table, expected.detach(), rtol=1e-4, atol=1e-6)
+        assert not torch.equal(table, start)
+
+
+@pytest.mark.parametrize("composition", ["hole", "complex"])
+@pytest.mark.parametrize("more", ["model.harmony=false", "model.rank=2 model.reciprocal=true", "train.n3=0.1"])
+def test_moving_touched_rows_is_moving_all_with_adagrad(composition: str, more: str) -> None:
+    """A row without gradient does not move under Adagrad, so the two ways give the same model."""
+    graph = make_graph(n_entities=150, sizes=(60, 0, 5))
+    found = []
+    for rows in ("touched", "all"):
+        config = settings(
+            f"model.composition={composition}", "train.optimizer=adagrad", "train.batch_size=8", "train.negatives=3",
+            "train.epochs=3", f"train.rows={rows}", *more.split(),
+        )  # fmt: skip
+        found.append(trained(graph, config)[0])
+    assert training.Stepper(found[0], TrainConfig(batch_size=8, negatives=3), torch.Generator()).rows is not None
+    assert training.Stepper(found[0], TrainConfig(batch_size=8, negatives=99), torch.Generator()).rows is None
+    for one, other in zip(*(model.parameters() for model in found), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_moving_touched_rows_with_adam_learns_too() -> None:
+    graph = family(generations=400)
+    config = settings("train.batch_size=16", "train.negatives=4", "train.epochs=15", "train.learning_rate=0.1")
+    model, _ = trained(graph, config)
+    assert training.Stepper(model, config.train, torch.Generator()).rows is not None
+    assert evaluate(model, graph).metrics["mrr"] > 0.5
+
+
+# The command -----------------------------------------------------------------------------------------------------
+
+
+def test_train_returns_a_run_with_metrics_and_the_baselines() -> None:
+    graph = family()
+    run = harmonium.train(settings("train.epochs=20", "evaluate.ties=pessimistic"), graph)
+    assert run.path is None
+    assert run.metrics["metrics"] == evaluate(run.model, graph, run.config.evaluate).metrics
+    assert run.metrics["protocol"]["ties"] == "pessimistic"
+    assert run.metrics["frequency_baseline"] == evaluate(Frequency(graph), graph, run.config.evaluate).metrics
+
+
+def test_train_evaluates_what_there_is() -> None:
+    no_test = harmonium.train(settings("train.epochs=1"), dataclasses.replace(family(), test=NOTHING))
+    assert no_test.metrics["protocol"]["split"] == "valid"
+    nothing_held_out = dataclasses.replace(family(), valid=NOTHING, test=NOTHING)
+    assert harmonium.train(settings("train.epochs=1"), nothing_held_out).metrics == {}
+
+
+def test_a_run_remembers_which_graph_it_saw(write_folder) -> None:
+    folder = write_folder({"train.txt": "a\tr\tb\nb\tr\tc\nc\tr\ta\n"})
+    for data in (str(folder), folder):
+        assert harmonium.train(settings("train.epochs=1"), data).config.data == str(folder)
+    assert harmonium.train(settings("train.epochs=1", f"data={folder}")).config.data == str(folder)
+    assert harmonium.train(settings("train.epochs=1"), family()).config.data == "family"
+
+
+def test_settings_come_from_one_place() -> None:
+    with pytest.raises(HarmoniumError, match="give either a Config or settings as text, not both"):
+        harmonium.train(settings(), family(), sets=["train.epochs=1"])
