@@ -30,6 +30,12 @@ SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000
 PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]
 MODELS = {"hdistmult": ["model.composition=distmult"], "hhole": ["model.composition=hole"]}
 
+COMPLEX_RECIPE = [
+    "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
+    "model.reciprocal=true", "train.loss=full", "train.optimizer=adagrad", "train.learning_rate=0.1",
+    "train.batch_size=1000", "train.n3=0.0025", "train.epochs=20", "train.evaluate_every=5",
+]  # fmt: skip
+
 
 def random_graph() -> Graph:
     """Of FB15K's shape: uniform entities, relations of Zipf frequency."""
@@ -62,6 +68,28 @@ def time_steps(graph: Graph, settings: list[str], way: str, steps: int) -> float
         end.record()
         torch.cuda.synchronize()
     return start.elapsed_time(end) / steps
+
+
+def profile_step(graph: Graph, settings: list[str], base: list[str] = PAPER) -> str:
+    """The kernels of one ordinary (not replayed) step, by device time."""
+    config = Config.read(None, base + settings)
+    model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
+    order = torch.randperm(len(graph.train), generator=generator, device="cuda")
+    take_step.begin_epoch(order)
+    batches = order.split(config.train.batch_size)
+    for index in batches[:3]:
+        take_step.move(index)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for index in batches[3:6]:
+            take_step.move(index)
+        torch.cuda.synchronize()
+    events = [e for e in found.key_averages() if e.self_device_time_total > 0]
+    events.sort(key=lambda e: -e.self_device_time_total)
+    total = sum(e.self_device_time_total for e in events) / 3000
+    lines = [f"{e.self_device_time_total / 3000:7.3f} ms {e.count / 3:5.1f}x {e.key[:90]}" for e in events[:22]]
+    return "\n".join([f"{total:.3f} ms in {sum(e.count for e in events) / 3:.0f} kernels", *lines])
 
 
 def time_ranking(model, graph: Graph, check: int = 500) -> dict:
@@ -166,17 +194,16 @@ def main() -> None:
         result.setdefault("ranking", {})["hhole_untrained"] = time_ranking(model, graph)
         print("ranking", result["ranking"], flush=True)
 
+    if "profile" in parts:
+        for name, settings in MODELS.items():
+            attempt(f"profile {name}", lambda settings=settings: print(profile_step(graph, settings)))
+        attempt("profile complex", lambda: print(profile_step(graph, COMPLEX_RECIPE, [])))
     if "steps" in parts:
         attempt("steps", steps)
     if "ranking" in parts:
         attempt("ranking", ranking)
     if "complex" in parts:
-        recipe = [
-            "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
-            "model.reciprocal=true", "train.loss=full", "train.optimizer=adagrad", "train.learning_rate=0.1",
-            "train.batch_size=1000", "train.n3=0.0025", "train.epochs=30", "train.evaluate_every=5",
-            *options.complex.split(),
-        ]  # fmt: skip
+        recipe = [*COMPLEX_RECIPE, *options.complex.split()]
         attempt("complex", lambda: quality("complex", recipe, EvaluateConfig(), 0.84))
     if "hhole" in parts:
         recipe = [*PAPER, *MODELS["hhole"], "train.epochs=70", "train.evaluate_every=10", *options.hhole.split()]

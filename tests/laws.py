@@ -90,7 +90,7 @@ def all_entity_scores_equal_definition(model: GradientGraph, queries: Triples) -
                 close(scores, expected, f"score_slot {slot} by {way}")
                 for got, want in zip(gradients(model, (scores * weight).sum()), wanted, strict=True):
                     close(got, want, f"gradient of score_slot {slot} by {way}")
-                sampled = model.snapshot().score_sampled(slot, queries, ids) + model.form.fold().constant
+                sampled = model.snapshot().score_sampled(queries, {slot: ids})[slot] + model.form.fold().constant
                 close(sampled, expected.gather(1, ids), f"score_sampled {slot} by {way}")
                 for got, want in zip(gradients(model, (sampled * part).sum()), picked, strict=True):
                     close(got, want, f"gradient of score_sampled {slot} by {way}")

@@ -107,7 +107,9 @@ def test_no_relation_repeats_another_or_its_reverse(everything: list[Fact]) -> N
 
 
 def test_switzerland_speaks_four_languages(facts: dict[str, list[Fact]]) -> None:
-    spoken = {tail for head, relation, tail in facts["train"] if (head, relation) == ("Switzerland", "official language")}
+    spoken = {
+        tail for head, relation, tail in facts["train"] if (head, relation) == ("Switzerland", "official language")
+    }
     assert spoken == {"German", "French", "Italian", "Romansh"}
 
 

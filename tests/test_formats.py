@@ -165,7 +165,9 @@ def test_no_graph_there_says_what_to_give(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_folder_without_a_graph_says_what_is_in_it(write_folder) -> None:
-    with pytest.raises(HarmoniumError, match="not a graph: expected train.txt or train.tsv .* found notes.md, valid.txt"):
+    with pytest.raises(
+        HarmoniumError, match="not a graph: expected train.txt or train.tsv .* found notes.md, valid.txt"
+    ):
         load(write_folder({"valid.txt": FACTS, "notes.md": "hello"}))
     with pytest.raises(HarmoniumError, match="found nothing"):
         load(write_folder({}, "empty"))
@@ -292,6 +294,16 @@ def test_the_split_is_honest(
     assert {relation for _, relation, _ in parts["train"]} == set(graph.relations.ids)
     pairs = {name: {frozenset((h, t)) for h, _, t in part} for name, part in parts.items()}
     assert not (pairs["train"] & pairs["valid"] or pairs["train"] & pairs["test"] or pairs["valid"] & pairs["test"])
+
+
+def test_a_fact_that_moves_back_to_train_takes_its_pair_along(write_folder) -> None:
+    ring = "".join(f"e{i}\tnext\te{j}\n" for i in range(6) for j in range(6) if i != j)
+    whole = load(write_folder({"train.txt": ring + "e0\trare\te1\n"}))
+    asked = [split(whole, seed=seed, valid=0, test=0.45) for seed in range(20)]
+    for graph in asked:
+        train = set(graph.spell(graph.train))
+        assert {("e0", "rare", "e1"), ("e0", "next", "e1"), ("e1", "next", "e0")} <= train
+    assert sum(len(graph.test) for graph in asked) > 100
 
 
 def test_a_split_leaves_room_for_train(tmp_path: Path) -> None:

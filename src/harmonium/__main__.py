@@ -1,3 +1,5 @@
+"""python -m harmonium is the harmonium command."""
+
 from harmonium.cli import main
 
 main()

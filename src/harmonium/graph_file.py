@@ -40,7 +40,7 @@ def load(path: Path) -> Graph:
             name=about["name"],
             notes=tuple(json.loads(about["notes"])),
         )
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error
 
 

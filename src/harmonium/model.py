@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -133,6 +134,7 @@ class Snapshot:
     form: QuadraticForm
     n_relations: int
     reciprocal: bool
+    gathered: dict = field(default_factory=dict)
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
         """How candidates for the open slot become composed vectors.
@@ -140,13 +142,24 @@ class Snapshot:
         A head query to a reciprocal model is a tail query of the second vector of its relation.
         """
         relation = queries.relation + (self.n_relations if slot is Slot.HEAD and self.reciprocal else 0)
-        head, tail = (F.embedding(ids, self.entities) for ids in (queries.head, queries.tail))
-        ids, relation = relation, F.embedding(relation, self.relations)
+        head, tail, slot_dim = queries.head, queries.tail, self.candidates(slot).shape[-1]
         if slot is Slot.HEAD and self.reciprocal:
             slot, head = Slot.TAIL, tail
-        first, second = {Slot.HEAD: (relation, tail), Slot.RELATION: (head, tail), Slot.TAIL: (head, relation)}[slot]
-        slot_dim = self.candidates(slot).shape[-1]
-        return SlotMap(self.composition, slot, first, second, slot_dim, ids, self.relations)
+        relations = None if slot is Slot.RELATION else self.gather(relation, self.relations)
+        if slot is Slot.RELATION:
+            first, second = self.gather(head, self.entities), self.gather(tail, self.entities)
+        elif slot is Slot.HEAD:
+            first, second = relations, self.gather(tail, self.entities)
+        else:
+            first, second = self.gather(head, self.entities), relations
+        return SlotMap(self.composition, slot, first, second, slot_dim, relation, self.relations)
+
+    def gather(self, ids: Tensor, table: Tensor) -> Tensor:
+        """Rows of a table; the same ids are gathered once, since every gather costs a gradient of the table's size."""
+        key = (id(ids), id(table))
+        if key not in self.gathered:
+            self.gathered[key] = (F.embedding(ids, table), ids, table)
+        return self.gathered[key][0]
 
     def candidates(self, slot: Slot) -> Tensor:
         """(n_candidates, slot_dim): the vectors that can fill a slot."""
@@ -169,6 +182,8 @@ class Snapshot:
         scores = self.score_slot(slot, queries)
         return scores - scores.gather(1, queries[slot][:, None])
 
-    def score_sampled(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
-        """(n, m): each query's own candidates ids (n, m)."""
-        return kernels.sampled_scores(self.form, self.slot_map(slot, queries), self.candidates(slot), ids)
+    def score_sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
+        """(n, m) for each slot: the scores of each query's own candidates ids (n, m) there, head and tail at once."""
+        slot_maps, table = [self.slot_map(slot, queries) for slot in ids], self.candidates(next(iter(ids)))
+        scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()))
+        return dict(zip(ids, scores, strict=True))

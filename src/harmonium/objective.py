@@ -16,11 +16,9 @@ SIDES = (Slot.HEAD, Slot.TAIL)
 
 def sampled_softmax(snapshot: Snapshot, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor:
     """Log-softmax of the true triple against corrupted ones, heads and tails (the paper's loss). Negatives (b, n)."""
-    losses = []
-    for slot in SIDES:
-        ids = torch.cat([batch[slot][:, None], negatives[slot]], dim=1)  # the truth comes first
-        losses.append(F.cross_entropy(snapshot.score_sampled(slot, batch, ids), torch.zeros_like(batch.head)))
-    return torch.stack(losses).mean()
+    ids = {slot: torch.cat([batch[slot][:, None], negatives[slot]], dim=1) for slot in SIDES}  # the truth comes first
+    scores = torch.cat(list(snapshot.score_sampled(batch, ids).values()))
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64, device=scores.device))
 
 
 def draw_negatives(n_entities: int, batch: int, negatives: int, generator: torch.Generator) -> dict[Slot, Tensor]:
@@ -40,7 +38,7 @@ def n3(snapshot: Snapshot, batch: Triples) -> Tensor:
 
     With reciprocal relations each triple is also its reversed self, so its two relation vectors count half each.
     """
-    cubes = lambda ids, table: snapshot.composition.magnitude(F.embedding(ids, table)).pow(3).sum()  # noqa: E731
+    cubes = lambda ids, table: snapshot.composition.magnitude(snapshot.gather(ids, table)).pow(3).sum()  # noqa: E731
     relations = [batch.relation, batch.relation + snapshot.n_relations] if snapshot.reciprocal else [batch.relation]
     total = sum(cubes(ids, snapshot.entities) for ids in (batch.head, batch.tail))
     total = total + sum(cubes(ids, snapshot.relations) for ids in relations) / len(relations)

@@ -98,9 +98,7 @@ def fit(
                     watch(Progress(done, settings.epochs * steps_per_epoch, epoch, last, settings.metric, best))
             row = {"epoch": epoch, "loss": total.item() / len(train), "seconds": time.perf_counter() - started}
             if not math.isfinite(row["loss"]):
-                raise HarmoniumError(
-                    f"the loss became {row['loss']} in epoch {epoch}; lower train.learning_rate ({settings.learning_rate})"
-                )
+                raise _broken(row["loss"], epoch, settings)
             history.rows.append(row)
             if held_out is not None and (epoch % settings.evaluate_every == 0 or epoch == settings.epochs):
                 row["valid"] = validate(model, graph, held_out, device)
@@ -115,11 +113,19 @@ def fit(
                     break
     except KeyboardInterrupt:
         history.stopped = f"interrupted in epoch {len(history.rows) + 1}"
+    except torch.linalg.LinAlgError as error:  # W is no longer made of numbers
+        raise _broken(math.nan, len(history.rows) + 1, settings) from error
     if best_state is not None:
         model.load_state_dict(best_state)
     else:
         history.best_epoch = len(history.rows)
     return history
+
+
+def _broken(loss: float, epoch: int, settings: TrainConfig) -> HarmoniumError:
+    return HarmoniumError(
+        f"the loss became {loss} in epoch {epoch}; lower train.learning_rate ({settings.learning_rate})"
+    )
 
 
 class Stepper:

@@ -4,18 +4,17 @@ import torch
 from torch import Tensor
 
 
-def reference_scores(table, query, ids, matrix, group, linear, mode, conjugate_entity=False) -> Tensor:
+def reference_scores(table, query, ids, matrix, group, linear, sign=None) -> Tensor:
     """(B, n): y' M y + linear . e with e = table[ids] and y = query o e, in the type of the arguments."""
     e = table[ids.long()]  # (B, n, d)
     q = query[:, None]
-    if mode == "complex":
-        (q0, q1), (e0, e1) = q.chunk(2, -1), e.chunk(2, -1)
-        imaginary = q1 * e0 - q0 * e1 if conjugate_entity else q0 * e1 - q1 * e0
-        real = torch.arange(q0.shape[-1], device=q.device) == 0  # the first pair holds two real numbers
-        imaginary = torch.where(real, q1 * e1, imaginary)
-        y = torch.cat([q0 * e0 + torch.where(real, 0, q1) * e1, imaginary], -1)
-    else:
+    if sign is None:
         y = q * e
+    else:
+        (q0, q1), (e0, e1) = q.chunk(2, -1), e.chunk(2, -1)
+        real = torch.arange(q0.shape[-1], device=q.device) == 0  # the first pair holds two real numbers
+        imaginary = torch.where(real, q1 * e1, (q0 * e1 - q1 * e0) * sign[:, None, None].to(q))
+        y = torch.cat([q0 * e0 + torch.where(real, 0, q1) * e1, imaginary], -1)
     quadratic = ((y @ matrix[group.long()]) * y).sum(-1)
     return quadratic + (e @ linear[..., None]).squeeze(-1)
 

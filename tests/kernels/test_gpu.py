@@ -28,16 +28,21 @@ def test_scores_and_gradients_equal_the_reference(name: str, dim: int, faithfuln
     with torch.no_grad():
         model.form.free.add_(torch.randn(dim, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE))
     queries = Triples.from_rows([[0, 4, 3], [5, 1, 5], [7, 4, 12], [2, 0, 1]]).to(DEVICE)
-    ids = torch.randint(13, (4, 9), generator=torch.Generator().manual_seed(2)).to(DEVICE)
-    for slot in (Slot.HEAD, Slot.TAIL):
-        found = []
-        for way in (kernels.reference, gpu):
-            snapshot = model.snapshot()
-            scores = way.sampled_scores(snapshot.form, snapshot.slot_map(slot, queries), snapshot.entities, ids)
-            parameters = list(model.parameters())
-            found.append([scores, *torch.autograd.grad(scores.sin().sum(), parameters, allow_unused=True)])
-        for got, want in zip(*found, strict=True):
-            torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-4)
+    generator = torch.Generator().manual_seed(2)
+    ids = {slot: torch.randint(13, (4, 9), generator=generator).to(DEVICE) for slot in (Slot.HEAD, Slot.TAIL)}
+    found = []
+    for way in ("reference", "gpu"):
+        snapshot, parameters = model.snapshot(), list(model.parameters())
+        maps = [snapshot.slot_map(slot, queries) for slot in ids]
+        parts = (snapshot.entities, list(ids.values()))
+        if way == "gpu":
+            scores = torch.cat(gpu.sampled_scores(snapshot.form, maps, *parts))
+        else:
+            with kernels.use("reference"):
+                scores = torch.cat(kernels.sampled_scores(snapshot.form, maps, *parts))
+        found.append([scores, *torch.autograd.grad(scores.sin().sum(), parameters, allow_unused=True)])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-4)
 
 
 def test_groups_by_relation() -> None:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E402 (what is imported last depends on what is decided first)
 
+import itertools
 import os
 from dataclasses import replace
 from functools import partial
@@ -28,30 +29,33 @@ if INTERPRETED:
 
 from harmonium.kernels.triton import (
     Blocks,
-    count_above,
     join_halves,
+    places_by_id,
     prepare,
     quadratic_scores,
-    score_all,
     split_halves,
 )
 from kernels.quadratic_reference import random_problem, reference_scores, relative_errors, scores_and_gradients
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
-WAYS = [
-    {"mode": "product"},
-    {"mode": "complex", "conjugate_entity": False},
-    {"mode": "complex", "conjugate_entity": True},
-]
+WAYS = ["product", "conjugate query", "conjugate entity", "both"]
 # several tiles, chunks and output blocks at small sizes
 SMALL = Blocks(16, 16, 4, 3, 16, 16, 16, 4, 3, depth=16, outer=16, split=1, moment_warps=4)
+
+
+def signs(way, batch):
+    """The sign of each query's complex product; None for the product of numbers."""
+    ones = torch.ones(batch, device=DEVICE)
+    mixed = 1 - 2 * (torch.arange(batch, device=DEVICE) % 2).float()
+    return {"product": None, "conjugate query": ones, "conjugate entity": -ones, "both": mixed}[way]
 
 
 def errors(problem, way, dtype=torch.float32, **options):
     """Relative errors of scores and gradients against float64: those of the kernels, of the definition in dtype."""
     gs = torch.randn(problem["ids"].shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    define = partial(reference_scores, **way)
-    kernels = partial(quadratic_scores, **way, operand_dtype=dtype, **options)
+    sign = signs(way, len(problem["query"]))
+    define = partial(reference_scores, sign=sign)
+    kernels = partial(quadratic_scores, sign=sign, operand_dtype=dtype, **options)
     exact = scores_and_gradients(define, problem, torch.float64, gs)
     found = scores_and_gradients(kernels, problem, torch.float32, gs)
     return relative_errors(found, exact), relative_errors(scores_and_gradients(define, problem, dtype, gs), exact)
@@ -71,7 +75,7 @@ def test_scores_and_gradients(way, d, n, groups):
 @pytest.mark.parametrize("d", [1, 7, 97])
 @pytest.mark.parametrize("n", [1, 17])
 def test_odd_widths(d, n):
-    check(random_problem(11, d, 3, n, 2, DEVICE), {"mode": "product"})
+    check(random_problem(11, d, 3, n, 2, DEVICE), "product")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -95,7 +99,7 @@ def test_rows_past_two_gigabytes():
     """Offsets of 64 bits give the same."""
     problem, gs = random_problem(20, 24, 3, 9, 2, DEVICE), torch.randn(3, 9, device=DEVICE)
     ids, offsets = problem.pop("ids"), torch.tensor([0, 1, 3], dtype=torch.int32, device=DEVICE)
-    narrow = prepare(**problem, **WAYS[1], n=9, operand_dtype=torch.float32)
+    narrow = prepare(**problem, sign=signs(WAYS[1], 3), n=9, operand_dtype=torch.float32)
     wide = replace(narrow, constants={**narrow.constants, "WIDE": True})
     torch.testing.assert_close(wide.scores(ids), narrow.scores(ids))
     torch.testing.assert_close(wide.vector_gradients(ids, gs), narrow.vector_gradients(ids, gs))
@@ -112,7 +116,7 @@ def test_given_offsets():
 def test_repeated_candidates_add_up():
     problem = random_problem(3, 16, 2, 40, 1, DEVICE)
     problem["ids"][:] = 1
-    check(problem, {"mode": "product"}, blocks=SMALL)
+    check(problem, "product", blocks=SMALL)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -126,7 +130,7 @@ def test_half_precision(way):
 def test_gradients_only_where_wanted():
     problem = random_problem(9, 16, 2, 5, 1, DEVICE)
     problem["query"].requires_grad_()
-    quadratic_scores(**problem, mode="product", operand_dtype=torch.float32).sum().backward()
+    quadratic_scores(**problem, operand_dtype=torch.float32).sum().backward()
     assert problem["query"].grad is not None
     assert all(problem[name].grad is None for name in ("table", "matrix", "linear"))
 
@@ -135,38 +139,17 @@ def test_gradients_are_like_the_arguments():
     problem = random_problem(9, 15, 2, 5, 1, DEVICE)
     leaves = {name: problem[name].double().requires_grad_() for name in ("table", "query", "matrix", "linear")}
     problem["ids"] = problem["ids"].long()
-    quadratic_scores(**{**problem, **leaves}, mode="product", operand_dtype=torch.float32).sum().backward()
+    quadratic_scores(**{**problem, **leaves}, operand_dtype=torch.float32).sum().backward()
     assert {leaf.grad.dtype for leaf in leaves.values()} == {torch.float64}
     assert leaves["matrix"].grad.equal(leaves["matrix"].grad.mT)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("d, entities", [(8, 1), (34, 45)])
-def test_score_all(way, d, entities):
-    problem = random_problem(entities, d, 4, entities, 3, DEVICE)
-    problem["ids"] = torch.arange(entities, device=DEVICE).expand(4, entities)
-    expected = reference_scores(**{k: v.double() if v.is_floating_point() else v for k, v in problem.items()}, **way)
-    del problem["ids"]
-    found = score_all(**problem, **way, operand_dtype=torch.float32, blocks=SMALL)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_count_above(way):
-    problem = random_problem(45, 34, 4, 1, 3, DEVICE)
-    del problem["ids"]
-    options = {"conjugate_entity": False, **way, "operand_dtype": torch.float32, "blocks": SMALL}
-    scores = score_all(**problem, **options)
-    low, high = scores.sort().values[:, [17, 30]].T.contiguous()
-    high[0], low[1] = scores[0].max(), scores[1].max() + 1  # nothing above; nothing in doubt
-    above, pairs, counter = count_above(**problem, **options, low=low, high=high, capacity=200)
-    doubtful = ((scores >= low[:, None]) & (scores <= high[:, None])).nonzero().tolist()
-    assert above.tolist() == (scores > high[:, None]).sum(1).tolist()
-    assert sorted(pairs[: counter.item()].tolist()) == doubtful
-    short = count_above(**problem, **options, low=low, high=high, capacity=7)
-    assert short[0].equal(above)
-    assert short[2].equal(counter)
-    assert all(pair in doubtful for pair in short[1].tolist())
+def test_places_by_id():
+    ids = torch.tensor([5, 0, 5, 2, 0, 5], dtype=torch.int32, device=DEVICE)
+    order, starts = places_by_id(ids, 7)
+    assert starts.tolist() == [0, 2, 2, 3, 3, 3, 6, 6]
+    groups = [sorted(order[a:b].tolist()) for a, b in itertools.pairwise(starts.tolist())]
+    assert groups == [[1, 4], [], [3], [], [], [0, 2, 5], []]
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 64])
@@ -181,6 +164,4 @@ def test_halves_are_inverse(d):
 def test_refusals():
     problem = random_problem(9, 7, 2, 5, 1)
     with pytest.raises(ValueError, match="even"):
-        quadratic_scores(**problem, mode="complex")
-    with pytest.raises(ValueError, match="no mode"):
-        quadratic_scores(**problem, mode="sum")
+        quadratic_scores(**problem, sign=torch.ones(2))

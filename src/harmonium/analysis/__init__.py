@@ -1,0 +1,1 @@
+"""Looking into what a model has learned."""

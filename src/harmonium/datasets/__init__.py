@@ -26,7 +26,7 @@ def load(name_or_path: str | os.PathLike[str], *, seed: int = 0, valid: float = 
     under HARMONIUM_CACHE (~/.cache/harmonium when unset) and load from there while the files stay as they are.
     """
     path = _locate(name_or_path)
-    if path.suffix == graph_file.ENDING:
+    if path.suffix == graph_file.ENDING and path.is_file():
         return graph_file.load(path)
     cached = _cache_of(path)
     if cached.is_file():
@@ -44,7 +44,8 @@ def load(name_or_path: str | os.PathLike[str], *, seed: int = 0, valid: float = 
 def _cache_of(path: Path) -> Path:
     """Where the binary form of these very files is kept: their names, sizes and times make its name."""
     home = Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    beside = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
+    files = sorted({file for file in (path, *beside) if file.is_file()})
     state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return home / (hashlib.sha256(repr((graph_file.ENDING, 1, state)).encode()).hexdigest()[:32] + graph_file.ENDING)
 

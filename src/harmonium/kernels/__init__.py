@@ -6,7 +6,7 @@ faster one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -49,7 +49,10 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     return way.all_scores(form, slot_map, candidates)
 
 
-def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    """(b, n): scores of each query's own candidates, rows ids (b, n) of the table."""
-    way = {"reference": reference, "fused": fused, "gpu": gpu}[chosen(form, slot_map, table)[0]]
-    return way.sampled_scores(form, slot_map, table, ids)
+def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor]) -> list[Tensor]:
+    """(b, n) for each slot map: scores of each query's own candidates, rows ids (b, n) of the table."""
+    ways = [chosen(form, slot_map, table)[0] for slot_map in slot_maps]
+    if set(ways) == {"gpu"}:
+        return gpu.sampled_scores(form, slot_maps, table, ids)
+    way = reference if "reference" in ways else fused
+    return [way.sampled_scores(form, slot_map, table, some) for slot_map, some in zip(slot_maps, ids, strict=True)]

@@ -22,7 +22,7 @@ PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     if form.core is None:
         query, constant = linear_query(form, slot_map)
-        return torch.addmm(constant, query, candidates.T)
+        return linear_scores(constant, query, candidates)
     if torch.is_grad_enabled():
         return _in_pieces(form, slot_map, candidates)
     return _squared_heads(form, slot_map, candidates)
@@ -39,6 +39,14 @@ def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
     linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
     return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
+
+
+def linear_scores(constant: Tensor, query: Tensor, candidates: Tensor) -> Tensor:
+    """(b, n): query . candidate + constant. On a GPU a count that is no multiple of 8 would halt the fast products."""
+    n = len(candidates)
+    if candidates.is_cuda and n % 8:
+        candidates = F.pad(candidates, (0, 0, 0, -n % 8))
+    return torch.addmm(constant, query, candidates.T)[:, :n]
 
 
 class Quadratic(torch.autograd.Function):
@@ -107,8 +115,7 @@ class Resolvent(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, matrix: Tensor, tau: float, bound: float) -> Tensor:
-        with matmul_precision("highest"):
-            spread = _inverse_by_squaring(tau * matrix, bound) if matrix.is_cuda else _inverse(tau * matrix)
+        spread = _inverse_by_squaring(tau * matrix, bound) if matrix.is_cuda else _inverse(tau * matrix)
         ctx.save_for_backward(spread)
         pushed = matrix @ spread
         return (pushed + pushed.T) / 2
@@ -193,7 +200,7 @@ def principal(form) -> tuple[Tensor, Tensor]:
 
 def _squared_heads(form, slot_map, candidates: Tensor) -> Tensor:
     query, constant = linear_query(form, slot_map)
-    scores = torch.addmm(constant, query, candidates.T)  # (b, n)
+    scores = linear_scores(constant, query, candidates).contiguous()  # (b, n)
     values, directions = principal(form)
     heads = slot_map.heads(directions)  # (b, k, slot_dim)
     step = max(1, PIECE // (max(len(values), 1) * len(candidates)))

@@ -29,24 +29,32 @@ def obstacle(form, slot_map, table: Tensor) -> str | None:
     return None
 
 
-def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    """(b, n): see `reference.sampled_scores`."""
+def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
+    """(b, n) for each slot map: see `reference.sampled_scores`. All are scored in one launch, sharing the matrices."""
     from harmonium.kernels.triton import quadratic_scores
 
-    part = slot_map.composition.elementwise(slot_map)
-    query, linear = part.query, slot_map.transpose(form.vector)
-    if part.basis is not None:
-        table, linear = table @ part.basis.T, linear @ part.basis.T
-    mode = "complex" if part.is_complex else "product"
-    if not part.weighted:
-        group = torch.zeros_like(ids[:, 0], dtype=torch.int32)
-        parts = (table, query, ids, form.core[None], group, linear, mode, part.conjugate)
-        return quadratic_scores(*parts, operand_dtype=OPERANDS) + form.constant
-    order, group, members, offsets = group_by_relation(slot_map.relation_ids, len(slot_map.relation_table))
-    matrix = RelationMatrices.apply(form.core, F.embedding(members, slot_map.relation_table), part.basis, OPERANDS)
-    sorted_ = (F.embedding(order, query), ids[order], matrix, group, F.embedding(order, linear))
-    scores = quadratic_scores(table, *sorted_, mode, part.conjugate, offsets, operand_dtype=OPERANDS)
-    return torch.empty_like(scores).index_copy(0, order, scores) + form.constant
+    parts = [slot_map.composition.elementwise(slot_map) for slot_map in slot_maps]
+    query = torch.cat([part.query for part in parts])
+    linear = torch.cat([slot_map.transpose(form.vector) for slot_map in slot_maps])
+    everyone, first = torch.cat(list(ids)), parts[0]
+    if first.basis is not None:
+        table, linear = table @ first.basis.T, linear @ first.basis.T
+    sign = None
+    if first.is_complex:
+        sign = torch.cat([p.query.new_full((len(p.query),), -1.0 if p.conjugate else 1.0) for p in parts])
+    if not first.weighted:
+        group = torch.zeros_like(everyone[:, 0], dtype=torch.int32)
+        scores = quadratic_scores(table, query, everyone, form.core[None], group, linear, sign, operand_dtype=OPERANDS)
+    else:
+        relation_ids, relations = torch.cat([s.relation_ids for s in slot_maps]), slot_maps[0].relation_table
+        order, group, members, offsets = group_by_relation(relation_ids, len(relations))
+        matrix = RelationMatrices.apply(form.core, F.embedding(members, relations), first.basis, OPERANDS)
+        query, linear = F.embedding(order, query), F.embedding(order, linear)
+        sorted_ = quadratic_scores(
+            table, query, everyone[order], matrix, group, linear, sign[order], offsets, operand_dtype=OPERANDS
+        )
+        scores = torch.empty_like(sorted_).index_copy(0, order, sorted_)
+    return list((scores + form.constant).split([len(part) for part in ids]))
 
 
 def group_by_relation(relation_ids: Tensor, n_relations: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -63,22 +71,23 @@ def group_by_relation(relation_ids: Tensor, n_relations: int) -> tuple[Tensor, T
 
 
 class RelationMatrices(torch.autograd.Function):
-    """M_g = P diag(r_g) A diag(r_g) P' (g, d, d), in the operand type; gradients by the same products transposed."""
+    """M_g = P_g A P_g' with P_g = P diag(r_g), (g, d, d) in the operand type, for symmetric A.
+
+    With U_g = P' dM_g P_g: dA = sum_g diag(r_g) U_g and dr_g = 2 * the row sums of A * U_g. Everything of size
+    (g, d, d) is in the operand type and made by matrix products.
+    """
 
     @staticmethod
     def forward(ctx, matrix: Tensor, relations: Tensor, basis: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(matrix, relations, basis)
-        ctx.operands = dtype
-        turn, r = basis.to(dtype), relations
-        weighted = (r[:, :, None] * matrix * r[:, None, :]).to(dtype)
-        return turn @ (weighted @ turn.T)
+        weighted = basis.to(dtype) * relations.to(dtype)[:, None, :]  # P_g: (g, d, dim)
+        ctx.save_for_backward(matrix, relations, basis, weighted)
+        return (weighted @ matrix.to(dtype)) @ weighted.mT
 
     @staticmethod
     def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        matrix, relations, basis = ctx.saved_tensors
-        turn = basis.to(ctx.operands)
-        back = turn.T @ (g.to(ctx.operands) @ turn)  # (g, dim, dim): the gradient of diag(r) A diag(r), symmetric
-        pulled = (back * relations[:, None, :]).to(relations.dtype)  # columns weighted
-        dmatrix = torch.einsum("gi,gij->ij", relations, pulled)
-        drelations = 2 * (pulled * matrix).sum(-1)
-        return dmatrix, drelations, None, None
+        matrix, relations, basis, weighted = ctx.saved_tensors
+        dtype = weighted.dtype
+        pulled = basis.to(dtype).T @ (g.to(dtype) @ weighted)  # U: (g, dim, dim)
+        dmatrix = torch.einsum("gi,gij->ij", relations.to(dtype), pulled)
+        drelations = 2 * torch.einsum("gij,ij->gi", pulled, matrix.to(dtype))
+        return dmatrix.to(matrix.dtype), drelations.to(relations.dtype), None, None

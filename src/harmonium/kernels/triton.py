@@ -2,13 +2,13 @@
 
     s[b, j] = y' M y + linear[b] . e,      e = table[ids[b, j]],      y = query[b] o e,
 
-with M = matrix[group[b]] symmetric and `o` the elementwise product ("product"), or, on rows laid out as [re | im],
-the complex product conj(query) * e, or query * conj(e) with `conjugate_entity` ("complex"), where the first pair holds
-two real numbers, multiplied each by itself. No tensor of shape (B, n, d) is ever written: every kernel gathers rows of
+with M = matrix[group[b]] symmetric and `o` the elementwise product, or, on rows laid out as [re | im], the complex
+product conj(query) * e (sign 1) or query * conj(e) (sign -1), where the first pair holds two real numbers, multiplied
+each by itself. No tensor of shape (B, n, d) is ever written: every kernel gathers rows of
 the table and composes y on the fly.
 
 Kernels see rows of D = 2 * HALF numbers: both halves of a row, each padded with zeros to a multiple of the block
-sizes (`split_halves`). "product" treats the halves alike, "complex" takes them as re and im. Scores, and gradients of
+sizes (`split_halves`). Complex products take them as re and im. Scores, and gradients of
 the vectors, keep the composed tile y (TILE, D) in registers as the left operand of the tensor cores and stream M
 through shared memory: D <= 512 is the fast range, a larger D spills.
 """
@@ -24,32 +24,24 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-PRODUCT, COMPLEX, COMPLEX_CONJUGATE = (tl.constexpr(way) for way in range(3))  # the kernels' WAY
-
 
 @triton.jit
-def _compose(e0, e1, q0, q1, columns, WAY: tl.constexpr):
-    """Halves of q o e: (q0 e0, q1 e1), or (q0 e0 + q1 e1, q0 e1 - q1 e0), or that with the second negated.
-
-    The complex ways have two real numbers in column 0: (q0 e0, q1 e1) there.
-    """
-    if WAY == PRODUCT:
-        return q0 * e0, q1 * e1
-    else:
+def _compose(e0, e1, q0, q1, sign, columns, COMPLEX: tl.constexpr):
+    """Halves of q o e: (q0 e0, q1 e1), or (q0 e0 + q1 e1, sign (q0 e1 - q1 e0)), but for the real pair in column 0."""
+    if COMPLEX:
         real = (columns == 0)[None, :]
         y0 = q0 * e0 + tl.where(real, 0.0, q1).to(q1.dtype) * e1
-        y1 = q0 * e1 - q1 * e0
-        if WAY == COMPLEX_CONJUGATE:
-            y1 = -y1
-        return y0, tl.where(real, q1 * e1, y1)
+        return y0, tl.where(real, q1 * e1, (q0 * e1 - q1 * e0) * sign)
+    else:
+        return q0 * e0, q1 * e1
 
 
 @triton.jit
-def _candidates(ids, b, start, n, ROWS: tl.constexpr, GATHER: tl.constexpr, WIDE: tl.constexpr):
+def _candidates(ids, b, start, n, ROWS: tl.constexpr, WIDE: tl.constexpr):
     """Candidates start .. start + ROWS of query b: their rows of the table, positions, and which of them exist."""
     j = start + tl.arange(0, ROWS)
     live = j < n
-    rows = tl.load(ids + b.to(tl.int64) * n + j, mask=live, other=0) if GATHER else tl.where(live, j, 0)
+    rows = tl.load(ids + b.to(tl.int64) * n + j, mask=live, other=0)
     return rows.to(tl.int64) if WIDE else rows, j, live
 
 
@@ -68,7 +60,7 @@ def _vector(x, b, columns, HALF: tl.constexpr):
 
 
 @triton.jit
-def _composed_tile(table, query, linear, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr, WAY: tl.constexpr,
+def _composed_tile(table, query, sign, linear, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr, COMPLEX: tl.constexpr,
                    PRECISION: tl.constexpr):  # fmt: skip
     """y as a tuple of (rows, CHUNK) chunks, the products linear[b] . e (rows,), and a zero chunk.
 
@@ -81,12 +73,13 @@ def _composed_tile(table, query, linear, b, rows, HALF: tl.constexpr, CHUNK: tl.
     first = ()
     second = ()
     dots = tl.zeros((rows.shape[0],), tl.float32)
+    turn = tl.load(sign + b).to(dtype)
     for start in tl.static_range(0, HALF, CHUNK):
         columns = start + tl.arange(0, CHUNK)
         e0, e1 = _gather(table, rows, columns, HALF)
         q0, q1 = _vector(query, b, columns, HALF)
         l0, l1 = _vector(linear, b, columns, HALF)
-        y0, y1 = _compose(e0, e1, q0, q1, columns, WAY)
+        y0, y1 = _compose(e0, e1, q0, q1, turn, columns, COMPLEX)
         first = first + (y0 + zero,)
         second = second + (y1 + zero,)
         dots += tl.sum(e0.to(tl.float32) * l0 + e1.to(tl.float32) * l1, 1)
@@ -110,8 +103,8 @@ def _block(matrix, i, j, D: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def _tile_scores(table, query, linear, matrix, group, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr,
-                 WAY: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+def _tile_scores(table, query, sign, linear, matrix, group, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr,
+                 COMPLEX: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """s = linear[b] . e + sum_J y_J . (sum_i w_i M[J, J+i] y_[J+i]) for each of the rows.
 
     Block indices are modulo the even number of blocks NB. By symmetry the distances i = 0 .. NB / 2 suffice, that
@@ -121,7 +114,7 @@ def _tile_scores(table, query, linear, matrix, group, b, rows, HALF: tl.constexp
     D: tl.constexpr = 2 * HALF
     NB: tl.constexpr = D // CHUNK
     matrix += tl.load(group + b).to(tl.int64) * (D * D)
-    y, scores, zero = _composed_tile(table, query, linear, b, rows, HALF, CHUNK, WAY, PRECISION)
+    y, scores, zero = _composed_tile(table, query, sign, linear, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
     for J in tl.range(0, NB):
         y = _pin(y, zero)
         acc = tl.zeros((rows.shape[0], CHUNK), tl.float32)
@@ -136,93 +129,136 @@ def _tile_scores(table, query, linear, matrix, group, b, rows, HALF: tl.constexp
 
 
 @triton.jit(do_not_specialize=["n"])
-def _scores_kernel(table, query, linear, matrix, group, ids, scores, n, GATHER: tl.constexpr, TILE: tl.constexpr,
-                   CHUNK: tl.constexpr, HALF: tl.constexpr, WAY: tl.constexpr, PRECISION: tl.constexpr,
+def _scores_kernel(table, query, sign, linear, matrix, group, ids, scores, n, TILE: tl.constexpr,
+                   CHUNK: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr,
                    WIDE: tl.constexpr):  # fmt: skip
-    """scores[b, j] = y' M y + linear[b] . e for one query and TILE candidates (all rows in order without GATHER)."""
+    """scores[b, j] = y' M y + linear[b] . e for one query and TILE candidates."""
     tiles = tl.cdiv(n, TILE)
     b = tl.program_id(0) // tiles
-    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, GATHER, WIDE)
-    s = _tile_scores(table, query, linear, matrix, group, b, rows, HALF, CHUNK, WAY, PRECISION)
+    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, WIDE)
+    s = _tile_scores(table, query, sign, linear, matrix, group, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
     tl.store(scores + b.to(tl.int64) * n + j, s, mask=live)
 
 
-@triton.jit(do_not_specialize=["n", "capacity"])
-def _count_kernel(table, query, linear, matrix, group, low, high, above, pairs, counter, n, capacity,
-                  TILE: tl.constexpr, CHUNK: tl.constexpr, HALF: tl.constexpr, WAY: tl.constexpr,
-                  PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """above[b] += #{e: s > high[b]} over a tile of entities; pairs (b, e) with low[b] <= s <= high[b] are appended."""
-    tiles = tl.cdiv(n, TILE)
-    b = tl.program_id(0) // tiles
-    rows, e, live = _candidates(group, b, tl.program_id(0) % tiles * TILE, n, TILE, False, WIDE)
-    s = _tile_scores(table, query, linear, matrix, group, b, rows, HALF, CHUNK, WAY, PRECISION)
-    bound = tl.load(high + b)
-    tl.atomic_add(above + b, tl.sum((live & (s > bound)).to(tl.int32), 0), sem="relaxed")
-    doubtful = (live & (s <= bound) & (s >= tl.load(low + b))).to(tl.int32)
-    count = tl.sum(doubtful, 0)
-    if count > 0:
-        slot = tl.atomic_add(counter, count, sem="relaxed") + tl.cumsum(doubtful, 0) - 1
-        kept = (doubtful > 0) & (slot < capacity)
-        tl.store(pairs + 2 * slot, tl.zeros_like(slot) + b, mask=kept)
-        tl.store(pairs + 2 * slot + 1, e, mask=kept)
-
-
-@triton.jit(do_not_specialize=["n", "size"])
-def _vectors_kernel(table, query, linear, matrix, group, ids, gs, dtable, dvectors, n, size, TILE: tl.constexpr,
-                    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, HALF: tl.constexpr, WAY: tl.constexpr,
-                    PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """Gradients of table, query and linear from dy = 2 gs (y M), by steps of COLUMNS columns of each half:
-
-    dtable[e] += (adjoint of o in e)(dy) + gs linear[b];  dquery[b] += sum_j (adjoint in q)(dy);
-    dlinear[b] += sum_j gs e, which is `size` numbers after dquery[b] in dvectors.
-    The adjoints of conj(q) * e are q * dy in e, and conj(dy) * e in q.
-    """
+@triton.jit(do_not_specialize=["n"])
+def _push_kernel(table, query, sign, linear, matrix, group, ids, gs, dy, n, TILE: tl.constexpr, CHUNK: tl.constexpr,
+                 HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """dy[b, j] = 2 gs (y M), for one query and TILE candidates: what all gradients of vectors are made of."""
     D: tl.constexpr = 2 * HALF
     tiles = tl.cdiv(n, TILE)
     b = tl.program_id(0) // tiles
-    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, True, WIDE)
-    g = tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
+    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, WIDE)
+    g = 2 * tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
     matrix += tl.load(group + b).to(tl.int64) * (D * D)
-    y, _, _ = _composed_tile(table, query, linear, b, rows, HALF, CHUNK, WAY, PRECISION)
-    k = tl.arange(0, CHUNK)
-    pair = tl.arange(0, 2)
-    dvectors += b.to(tl.int64) * D
-    both = tl.arange(0, 2 * COLUMNS)
-    both = both % COLUMNS + both // COLUMNS * HALF  # the same columns of either half, side by side
-    for start in tl.range(0, HALF, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
-        e0, e1 = _gather(table, rows, columns, HALF)
-        acc = tl.zeros((TILE, 2 * COLUMNS), tl.float32)
+    y, _, _ = _composed_tile(table, query, sign, linear, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
+    target = dy + (b.to(tl.int64) * n + j)[:, None] * D + tl.arange(0, CHUNK)[None, :]
+    for J in tl.range(0, D // CHUNK):
+        acc = tl.zeros((TILE, CHUNK), tl.float32)
         for i in tl.static_range(D // CHUNK):
-            block = tl.load(matrix + (i * CHUNK + k)[:, None] * D + (start + both)[None, :])
-            acc = tl.dot(y[i], block, acc, input_precision=PRECISION)
-        dy0, dy1 = tl.split(tl.permute(tl.reshape(acc * (2 * g), TILE, 2, COLUMNS), 0, 2, 1))
-        q0, q1 = _vector(query, b, columns, HALF)
-        q0, q1 = q0.to(tl.float32), q1.to(tl.float32)
-        real = (columns == 0)[None, :]
-        if WAY == COMPLEX_CONJUGATE:
-            dy1 = tl.where(real, dy1, -dy1)
-        if WAY == PRODUCT:
-            de0, de1 = q0 * dy0, q1 * dy1
-        else:
-            across = tl.where(real, 0.0, q1)
-            de0, de1 = q0 * dy0 - across * dy1, across * dy0 + tl.where(real, q1, q0) * dy1
-        l0, l1 = _vector(linear, b, columns, HALF)
-        target = dtable + rows[:, None] * D + columns[None, :]
-        tl.atomic_add(target, de0 + g * l0, mask=live[:, None], sem="relaxed")
-        tl.atomic_add(target + HALF, de1 + g * l1, mask=live[:, None], sem="relaxed")
+            acc = tl.dot(y[i], _block(matrix, i, J, D, CHUNK), acc, input_precision=PRECISION)
+        tl.store(target + J * CHUNK, (acc * g).to(dy.dtype.element_ty), mask=live[:, None])
+
+
+@triton.jit(do_not_specialize=["n"])
+def _query_kernel(table, sign, ids, gs, dy, dquery, dlinear, n, STEP: tl.constexpr, BLOCK: tl.constexpr,
+                  HALF: tl.constexpr, COMPLEX: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """dquery[b] = sum_j (adjoint of o in q)(dy), dlinear[b] = sum_j gs e, for BLOCK columns of both halves.
+
+    The adjoint of conj(q) * e in q is conj(dy) * e.
+    """
+    D: tl.constexpr = 2 * HALF
+    b = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    turn = tl.load(sign + b)
+    dq0 = tl.zeros((BLOCK,), tl.float32)
+    dq1 = tl.zeros((BLOCK,), tl.float32)
+    dl0 = tl.zeros((BLOCK,), tl.float32)
+    dl1 = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, STEP):
+        rows, j, live = _candidates(ids, b, start, n, STEP, WIDE)
+        e0, e1 = _gather(table, rows, columns, HALF)
         e0, e1 = e0.to(tl.float32), e1.to(tl.float32)
-        dq0, dq1 = _compose(e0, e1, dy0, dy1, columns, PRODUCT if WAY == PRODUCT else COMPLEX)
-        sums = tl.sum(tl.join(tl.join(dq0, dq1), tl.join(g * e0, g * e1)), 0)  # (COLUMNS, half, query or linear)
-        place = columns[:, None, None] + (pair * HALF)[None, :, None] + (pair * size)[None, None, :]
-        tl.atomic_add(dvectors + place, sums, sem="relaxed")
+        source = dy + (b.to(tl.int64) * n + j)[:, None] * D + columns[None, :]
+        dy0 = tl.load(source, mask=live[:, None], other=0.0).to(tl.float32)
+        dy1 = tl.load(source + HALF, mask=live[:, None], other=0.0).to(tl.float32)
+        if COMPLEX:
+            dy1 = tl.where((columns == 0)[None, :], dy1, dy1 * turn)
+        y0, y1 = _compose(e0, e1, dy0, dy1, 1.0, columns, COMPLEX)
+        g = tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
+        dq0 += tl.sum(y0, 0)
+        dq1 += tl.sum(y1, 0)
+        dl0 += tl.sum(g * e0, 0)
+        dl1 += tl.sum(g * e1, 0)
+    place = b.to(tl.int64) * D + columns
+    tl.store(dquery + place, dq0)
+    tl.store(dquery + place + HALF, dq1)
+    tl.store(dlinear + place, dl0)
+    tl.store(dlinear + place + HALF, dl1)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _entity_kernel(query, sign, linear, gs, dy, order, starts, dtable, n, STEP: tl.constexpr, BLOCK: tl.constexpr,
+                   HALF: tl.constexpr, COMPLEX: tl.constexpr):  # fmt: skip
+    """dtable[e] = sum of (adjoint of o in e)(dy) + gs linear over the places of e, for BLOCK columns of both halves.
+
+    Its places are order[starts[e]] .. order[starts[e + 1]]: summing them there beats adding rows atomically.
+    The adjoint of conj(q) * e in e is q * dy.
+    """
+    D: tl.constexpr = 2 * HALF
+    e = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    real = (columns == 0)[None, :]
+    first, end = tl.load(starts + e), tl.load(starts + e + 1)
+    de0 = tl.zeros((BLOCK,), tl.float32)
+    de1 = tl.zeros((BLOCK,), tl.float32)
+    for start in range(first, end, STEP):
+        k = start + tl.arange(0, STEP)
+        live = k < end
+        place = tl.load(order + k, mask=live, other=0).to(tl.int64)
+        b = place // n
+        g = tl.load(gs + place, mask=live, other=0.0)[:, None]
+        source = dy + place[:, None] * D + columns[None, :]
+        dy0 = tl.load(source, mask=live[:, None], other=0.0).to(tl.float32)
+        dy1 = tl.load(source + HALF, mask=live[:, None], other=0.0).to(tl.float32)
+        vector = b[:, None] * D + columns[None, :]
+        q0, q1 = tl.load(query + vector).to(tl.float32), tl.load(query + vector + HALF).to(tl.float32)
+        if COMPLEX:
+            dy1 = tl.where(real, dy1, dy1 * tl.load(sign + b)[:, None])
+            across = tl.where(real, 0.0, q1)
+            x0, x1 = q0 * dy0 - across * dy1, across * dy0 + tl.where(real, q1, q0) * dy1
+        else:
+            x0, x1 = q0 * dy0, q1 * dy1
+        de0 += tl.sum(x0 + g * tl.load(linear + vector), 0)
+        de1 += tl.sum(x1 + g * tl.load(linear + vector + HALF), 0)
+    target = dtable + e.to(tl.int64) * D + columns
+    tl.store(target, de0)
+    tl.store(target + HALF, de1)
 
 
 @triton.jit
-def _composed_rows(e0, e1, query, b, columns, HALF: tl.constexpr, WAY: tl.constexpr):
+def _place_kernel(ids, cursor, order, n, BLOCK: tl.constexpr):
+    """order[k] for the next free k of each id: positions grouped by id, where cursor holds the start of each group."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = i < n
+    k = tl.atomic_add(cursor + tl.load(ids + i, mask=live, other=0), 1, mask=live, sem="relaxed")
+    tl.store(order + k, i, mask=live)
+
+
+def places_by_id(ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The places of ids (m,) int32 in groups of equal id, (m,), and where each group starts, (count + 1,)."""
+    sizes = torch.zeros(count + 1, dtype=torch.int32, device=ids.device)
+    sizes.scatter_add_(0, ids.long() + 1, torch.ones_like(ids))
+    starts, order = sizes.cumsum(0, dtype=torch.int32), torch.empty_like(ids)
+    _place_kernel[(triton.cdiv(len(ids), 1024),)](ids, starts.clone(), order, len(ids), BLOCK=1024)
+    return order, starts
+
+
+@triton.jit
+def _composed_rows(e0, e1, query, sign, b, columns, HALF: tl.constexpr, COMPLEX: tl.constexpr):
     """[y0 | y1] of gathered rows (K, C): (K, 2 C)."""
     q0, q1 = _vector(query, b, columns, HALF)
-    y0, y1 = _compose(e0, e1, q0, q1, columns, WAY)
+    turn = tl.load(sign + b).to(q0.dtype)
+    y0, y1 = _compose(e0, e1, q0, q1, turn, columns, COMPLEX)
     return tl.reshape(tl.permute(tl.join(y0, y1), 0, 2, 1), e0.shape[0], 2 * e0.shape[1])
 
 
@@ -231,12 +267,12 @@ def _add_or_store(target, value, ADD: tl.constexpr):
     if ADD:
         tl.atomic_add(target, value, sem="relaxed")
     else:
-        tl.store(target, value)
+        tl.store(target, value.to(target.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["n"])
-def _moment_kernel(table, query, ids, gs, offsets, dmatrix, n, SPLIT: tl.constexpr, DEPTH: tl.constexpr,
-                   OUTER: tl.constexpr, HALF: tl.constexpr, WAY: tl.constexpr, PRECISION: tl.constexpr,
+def _moment_kernel(table, query, sign, ids, gs, offsets, dmatrix, n, SPLIT: tl.constexpr, DEPTH: tl.constexpr,
+                   OUTER: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr,
                    WIDE: tl.constexpr):  # fmt: skip
     """dmatrix[g] = sum_{b in g, j} gs y y': blocks (I, J) and (J, I), I <= J, each of OUTER columns of both halves.
 
@@ -260,21 +296,21 @@ def _moment_kernel(table, query, ids, gs, offsets, dmatrix, n, SPLIT: tl.constex
     cj = J * OUTER + tl.arange(0, OUTER)
     acc = tl.zeros((2 * OUTER, 2 * OUTER), tl.float32)
     if first < end:
-        rows, _, _ = _candidates(ids, first // tiles, first % tiles * DEPTH, n, DEPTH, True, WIDE)
+        rows, _, _ = _candidates(ids, first // tiles, first % tiles * DEPTH, n, DEPTH, WIDE)
         i0, i1 = _gather(table, rows, ci, HALF)
         j0, j1 = _gather(table, rows, cj, HALF)
         after = tl.minimum(first + 1, end - 1)
-        rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, True, WIDE)
+        rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, WIDE)
         for step in tl.range(first, end, num_stages=1):
             next_i0, next_i1 = _gather(table, rows, ci, HALF)
             next_j0, next_j1 = _gather(table, rows, cj, HALF)
             after = tl.minimum(step + 2, end - 1)
-            rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, True, WIDE)
+            rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, WIDE)
             b = step // tiles
             k = step % tiles * DEPTH + tl.arange(0, DEPTH)
             g = tl.load(gs + b.to(tl.int64) * n + k, mask=k < n, other=0.0).to(i0.dtype)
-            yi = _composed_rows(i0, i1, query, b, ci, HALF, WAY) * g[:, None]
-            yj = _composed_rows(j0, j1, query, b, cj, HALF, WAY)
+            yi = _composed_rows(i0, i1, query, sign, b, ci, HALF, COMPLEX) * g[:, None]
+            yj = _composed_rows(j0, j1, query, sign, b, cj, HALF, COMPLEX)
             acc = tl.dot(tl.trans(yi), yj, acc, input_precision=PRECISION)
             i0, i1, j0, j1 = next_i0, next_i1, next_j0, next_j1
     c = tl.arange(0, 2 * OUTER)
@@ -298,7 +334,7 @@ class Blocks:
     stages: int = 3
     backward_tile: int = 128  # gradients of vectors: the same
     backward_chunk: int = 64
-    columns: int = 32  # columns of each half per step
+    columns: int = 128  # columns of each half that a program sums
     backward_warps: int = 8
     backward_stages: int = 3
     depth: int = 128  # gradient of M: candidates per step
@@ -314,16 +350,14 @@ def default_blocks(d: int, n: int, batch: int, groups: int, dtype: torch.dtype) 
     tile, chunk, outer = min(length, 128), min(half, 64), min(half, 64)
     if dtype == torch.float32:
         tile, chunk, outer = min(tile, 32), min(chunk, 32), 16
-    columns, warps = min(outer, 32), max(4, tile // 16)
+    columns, warps = min(half, 128), max(4, tile // 16)
     width = 2 * triton.cdiv((d + 1) // 2, chunk) * chunk  # D
     # numbers of M that a step reads, forward and backward; as many steps as fit are under way at once
     room = 3 * 2**16 // dtype.itemsize
-    stages, backward_stages = (
-        max(1, min(3, room // size)) for size in ((width // 2 + chunk) * chunk, width * 2 * columns)
-    )
+    stages, backward_stages = (max(1, min(3, room // size)) for size in ((width // 2 + chunk) * chunk, width * chunk))
     steps, programs = batch * triton.cdiv(n, tile) // groups, groups * triton.cdiv(half, outer) ** 2
     return Blocks(
-        tile, chunk, warps, stages, tile, chunk, columns, warps, backward_stages, depth=tile, outer=outer,
+        min(tile, 64), chunk, 4, min(stages, 2), tile, chunk, columns, warps, backward_stages, depth=tile, outer=outer,
         split=max(1, min(1056 // programs, steps // 4)), moment_warps=8 if outer == 64 else 4,
     )  # fmt: skip
 
@@ -347,50 +381,55 @@ class Operands:
 
     table: Tensor  # (N, D)
     query: Tensor  # (B, D)
+    sign: Tensor  # (B,) fp32
     matrix: Tensor  # (G, D, D)
     linear: Tensor  # (B, D)
     group: Tensor  # (B,) int32
     blocks: Blocks
     constants: dict
 
-    def scores(self, ids: Tensor | None) -> Tensor:
-        """(B, n) scores of the candidates ids (B, n), or (B, N) of all rows of the table."""
-        n = len(self.table) if ids is None else ids.shape[1]
-        out = self.linear.new_empty(len(self.query), n)
-        _scores_kernel[(len(out) * triton.cdiv(n, self.blocks.tile),)](
-            self.table, self.query, self.linear, self.matrix, self.group, self.group if ids is None else ids, out, n,
-            GATHER=ids is not None, TILE=self.blocks.tile, CHUNK=self.blocks.chunk, **self.constants,
+    def scores(self, ids: Tensor) -> Tensor:
+        """(B, n) scores of the candidates ids (B, n)."""
+        out = self.linear.new_empty(ids.shape)
+        _scores_kernel[(len(out) * triton.cdiv(out.shape[1], self.blocks.tile),)](
+            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, out, out.shape[1],
+            TILE=self.blocks.tile, CHUNK=self.blocks.chunk, **self.constants,
             num_warps=self.blocks.warps, num_stages=self.blocks.stages,
         )  # fmt: skip
         return out
 
-    def counts(self, low: Tensor, high: Tensor, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The result of `count_above`."""
-        above, pairs, counter = (self.group.new_zeros(size) for size in (len(self.query), (capacity, 2), 1))
-        _count_kernel[(len(above) * triton.cdiv(len(self.table), self.blocks.tile),)](
-            self.table, self.query, self.linear, self.matrix, self.group, low, high, above, pairs, counter,
-            len(self.table), capacity, TILE=self.blocks.tile, CHUNK=self.blocks.chunk, **self.constants,
-            num_warps=self.blocks.warps, num_stages=self.blocks.stages,
-        )  # fmt: skip
-        return above, pairs, counter
-
     def vector_gradients(self, ids: Tensor, gs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of table (N, D), query (B, D) and linear (B, D), in fp32, from gs (B, n) = d loss / d scores."""
-        dtable, dvectors = (self.linear.new_zeros(shape) for shape in (self.table.shape, (2, *self.query.shape)))
-        _vectors_kernel[(len(ids) * triton.cdiv(ids.shape[1], self.blocks.backward_tile),)](
-            self.table, self.query, self.linear, self.matrix, self.group, ids, gs, dtable, dvectors, ids.shape[1],
-            self.query.numel(), TILE=self.blocks.backward_tile, CHUNK=self.blocks.backward_chunk,
-            COLUMNS=self.blocks.columns, **self.constants, num_warps=self.blocks.backward_warps,
-            num_stages=self.blocks.backward_stages,
+        dy = self.table.new_empty(ids.numel(), self.table.shape[1])
+        _push_kernel[(len(ids) * triton.cdiv(ids.shape[1], self.blocks.backward_tile),)](
+            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, gs, dy, ids.shape[1],
+            TILE=self.blocks.backward_tile, CHUNK=self.blocks.backward_chunk, **self.constants,
+            num_warps=self.blocks.backward_warps, num_stages=self.blocks.backward_stages,
         )  # fmt: skip
-        return dtable, *dvectors
+        dquery, dlinear, dtable = (
+            torch.empty_like(x, dtype=torch.float32) for x in (self.query, self.linear, self.table)
+        )
+        sums = {"STEP": 16, "BLOCK": self.blocks.columns, "HALF": self.constants["HALF"], "num_warps": 4}
+        sums["COMPLEX"] = self.constants["COMPLEX"]
+        columns = self.constants["HALF"] // self.blocks.columns
+        _query_kernel[(len(ids), columns)](
+            self.table, self.sign, ids, gs, dy, dquery, dlinear, ids.shape[1], WIDE=self.constants["WIDE"], **sums
+        )
+        order, starts = places_by_id(ids.flatten(), len(self.table))
+        _entity_kernel[(len(self.table), columns)](
+            self.query, self.sign, self.linear, gs, dy, order, starts, dtable, ids.shape[1], **sums
+        )
+        return dtable, dquery, dlinear
 
     def matrix_gradient(self, ids: Tensor, gs: Tensor, offsets: Tensor) -> Tensor:
-        """Gradient of matrix (G, D, D), in fp32; queries offsets[g] .. offsets[g + 1] use matrix g."""
+        """Gradient of matrix (G, D, D), in fp32 or, where nothing is added up, the operand type.
+
+        Queries offsets[g] .. offsets[g + 1] use matrix g.
+        """
         split = self.blocks.split
-        out = (self.linear.new_zeros if split > 1 else self.linear.new_empty)(self.matrix.shape)
+        out = self.linear.new_zeros(self.matrix.shape) if split > 1 else torch.empty_like(self.matrix)
         _moment_kernel[((self.constants["HALF"] // self.blocks.outer) ** 2 * len(out) * split,)](
-            self.table, self.query, ids, gs, offsets, out, ids.shape[1], SPLIT=split, DEPTH=self.blocks.depth,
+            self.table, self.query, self.sign, ids, gs, offsets, out, ids.shape[1], SPLIT=split, DEPTH=self.blocks.depth,
             OUTER=self.blocks.outer, **self.constants, num_warps=self.blocks.moment_warps,
             maxnreg=self.blocks.moment_registers,
         )  # fmt: skip
@@ -398,33 +437,34 @@ class Operands:
 
 
 def prepare(
-    table: Tensor, query: Tensor, matrix: Tensor, group: Tensor, linear: Tensor, mode: str, conjugate_entity: bool,
-    n: int, operand_dtype: torch.dtype = torch.bfloat16, allow_tf32: bool = False, blocks: Blocks | None = None,
+    table: Tensor, query: Tensor, matrix: Tensor, group: Tensor, linear: Tensor, sign: Tensor | None, n: int,
+    operand_dtype: torch.dtype = torch.bfloat16, allow_tf32: bool = False, blocks: Blocks | None = None,
 ) -> Operands:  # fmt: skip
     """The arguments as the kernels read them: padded, in the operand type (bf16, fp16 or fp32), contiguous."""
     d = table.shape[1]
-    ways = {("product", False): PRODUCT, ("complex", False): COMPLEX, ("complex", True): COMPLEX_CONJUGATE}
-    if (mode, conjugate_entity) not in ways:
-        raise ValueError(f"no mode '{mode}' with conjugate_entity={conjugate_entity}; there are {list(ways)}")
-    if mode == "complex" and d % 2:
+    if sign is not None and d % 2:
         raise ValueError(f"complex rows are [re | im], of even length, not {d}")
     blocks = blocks or default_blocks(d, n, len(query), len(matrix), operand_dtype)
     unit = max(blocks.chunk, blocks.backward_chunk, blocks.columns, blocks.outer)
     half = triton.cdiv((d + 1) // 2, unit) * unit
     squares = split_halves(split_halves(matrix, half).mT, half).mT  # (G, D, D)
     ieee = operand_dtype == torch.float32 and not allow_tf32
-    constants = {"HALF": half, "WAY": ways[mode, conjugate_entity].value, "PRECISION": "ieee" if ieee else "tf32"}
+    constants = {"HALF": half, "COMPLEX": sign is not None, "PRECISION": "ieee" if ieee else "tf32"}
     constants["WIDE"] = len(table) * 2 * half >= 2**31
-    rows = (x.to(operand_dtype).contiguous() for x in (split_halves(table, half), split_halves(query, half), squares))
-    return Operands(*rows, split_halves(linear, half).float().contiguous(), group.int(), blocks, constants)
+    table, query, squares = (
+        x.to(operand_dtype).contiguous() for x in (split_halves(table, half), split_halves(query, half), squares)
+    )
+    sign = linear.new_ones(len(query)) if sign is None else sign
+    linear = split_halves(linear, half)
+    return Operands(table, query, sign.float(), squares, linear.float().contiguous(), group.int(), blocks, constants)
 
 
 class _QuadraticScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, table, query, matrix, linear, ids, group, offsets, mode, conjugate_entity, options):
+    def forward(ctx, table, query, matrix, linear, ids, group, offsets, sign, options):
         ids = ids.int().contiguous()
-        op = prepare(table, query, matrix, group, linear, mode, conjugate_entity, ids.shape[1], **options)
-        ctx.save_for_backward(op.table, op.query, op.matrix, op.linear, op.group, ids, offsets)
+        op = prepare(table, query, matrix, group, linear, sign, ids.shape[1], **options)
+        ctx.save_for_backward(op.table, op.query, op.sign, op.matrix, op.linear, op.group, ids, offsets)
         ctx.rest = op.blocks, op.constants
         ctx.d, ctx.dtypes = table.shape[1], [x.dtype for x in (table, query, matrix, linear)]
         return op.scores(ids)
@@ -440,43 +480,21 @@ class _QuadraticScores(torch.autograd.Function):
         if wanted[2]:
             dmatrix = join_halves(op.matrix_gradient(ids, gs, offsets).mT, ctx.d).mT
         gradients = zip((dtable, dquery, dmatrix, dlinear), ctx.dtypes, wanted, strict=False)
-        return *(join_halves(x, ctx.d).to(dtype) if want else None for x, dtype, want in gradients), *6 * [None]
+        return *(join_halves(x, ctx.d).to(dtype) if want else None for x, dtype, want in gradients), *5 * [None]
 
 
 def quadratic_scores(
-    table: Tensor, query: Tensor, ids: Tensor, matrix: Tensor, group: Tensor, linear: Tensor, mode: str,
-    conjugate_entity: bool = False, group_offsets: Tensor | None = None, **options,
+    table: Tensor, query: Tensor, ids: Tensor, matrix: Tensor, group: Tensor, linear: Tensor,
+    sign: Tensor | None = None, group_offsets: Tensor | None = None, **options,
 ) -> Tensor:  # fmt: skip
     """(B, n) fp32: scores of the candidates ids (B, n); differentiable in table, query, matrix and linear.
 
     table (N, d), query (B, d), linear (B, d); matrix (G, d, d) symmetric, of which query b uses number group[b].
+    `sign` (B,) makes the product complex: 1 for conj(query) * e, -1 for query * conj(e).
     `group` (B,) is sorted; `group_offsets` (G + 1,) int32 says where its runs start (computed when not given).
     The options are those of `prepare`. Nothing waits for the device, and no shape depends on data: CUDA graphs fit.
     """
     if group_offsets is None:
         numbers = torch.arange(len(matrix) + 1, device=group.device, dtype=group.dtype)
         group_offsets = torch.searchsorted(group.contiguous(), numbers, out_int32=True)
-    return _QuadraticScores.apply(
-        table, query, matrix, linear, ids, group, group_offsets, mode, conjugate_entity, options
-    )
-
-
-def score_all(
-    table: Tensor, query: Tensor, matrix: Tensor, group: Tensor, linear: Tensor, mode: str,
-    conjugate_entity: bool = False, **options,
-) -> Tensor:  # fmt: skip
-    """(B, N) fp32: scores of all rows of the table; no gradients, and `group` in any order."""
-    return prepare(table, query, matrix, group, linear, mode, conjugate_entity, len(table), **options).scores(None)
-
-
-def count_above(
-    table: Tensor, query: Tensor, matrix: Tensor, group: Tensor, linear: Tensor, mode: str, conjugate_entity: bool,
-    low: Tensor, high: Tensor, capacity: int, operand_dtype: torch.dtype = torch.bfloat16, **options,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Ranks among all rows of the table, up to doubt: (above, pairs, counter).
-
-    above (B,) int32: number of rows e with score > high[b]. pairs (capacity, 2) int32: the (b, e) with
-    low[b] <= score <= high[b], in any order. counter (1,) int32: how many there are, also past the capacity.
-    """
-    op = prepare(table, query, matrix, group, linear, mode, conjugate_entity, len(table), operand_dtype, **options)
-    return op.counts(low.float().contiguous(), high.float().contiguous(), capacity)
+    return _QuadraticScores.apply(table, query, matrix, linear, ids, group, group_offsets, sign, options)

@@ -1,0 +1,1 @@
+"""The embedded graph of the world; README.md says what is in it."""

@@ -1,4 +1,4 @@
-"""Check the Triton kernels on a GPU, then time block sizes at the real shape: `python sweep_triton.py result.json`.
+"""Check the Triton kernels on a GPU, then time block sizes at the real shape: `python bench_triton.py result.json`.
 
 Errors count against float64, in units of those of plain PyTorch in bfloat16: 2 is the limit. Times are milliseconds
 for both sides of a batch of 512 triples with 500 negatives each, 512 dimensions, 14,951 entities.
@@ -18,40 +18,43 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "kernels")]
 
 from quadratic_reference import random_problem, reference_scores, relative_errors, scores_and_gradients  # noqa: E402
 
-from harmonium.kernels.triton import Blocks, count_above, prepare, quadratic_scores, score_all  # noqa: E402
+from harmonium.kernels.triton import Blocks, default_blocks, prepare, quadratic_scores  # noqa: E402
 
 START = time.perf_counter()
 SECONDS = 150  # no check or configuration starts later than this
-ENTITIES, D, BATCH, N = 14_951, 512, 512, 501
-FLOPS = 2 * 2 * BATCH * N * D * D  # of one full product y M, both sides
-PRODUCT, COMPLEX, CONJUGATE = (
-    {"mode": "product", "conjugate_entity": False},
-    {"mode": "complex", "conjugate_entity": False},
-    {"mode": "complex", "conjugate_entity": True},
-)
+ENTITIES, D, BATCH, N = 14_951, 512, 1_024, 501  # both sides of 512 triples
+FLOPS = 2 * BATCH * N * D * D  # of one full product y M
+PRODUCT, COMPLEX = "product", "complex"
+
+
 CASES = [  # way, d, n, groups
     (PRODUCT, 512, 501, 1),
     (COMPLEX, 512, 501, 5),
-    (CONJUGATE, 512, 33, 5),
+    (COMPLEX, 512, 33, 5),
     (PRODUCT, 97, 33, 1),
     (PRODUCT, 7, 1, 3),
     (PRODUCT, 64, 501, 3),
     (COMPLEX, 64, 33, 1),
-    (CONJUGATE, 64, 1, 5),
+    (COMPLEX, 64, 1, 5),
     (COMPLEX, 6, 33, 3),
     (COMPLEX, 98, 501, 1),
 ]
 SWEEP = {
-    "forward": [{}, {"stages": 4}, {"stages": 2}, {"tile": 64, "warps": 4, "stages": 2}],
-    "backward": [{}, {"backward_chunk": 128}, {"backward_stages": 2}],
-    "moment": [
+    "forward": [{}, {"tile": 64, "warps": 4, "stages": 2}, {"tile": 64, "warps": 4, "stages": 3}],
+    "backward": [
         {},
-        {"split": 52},
-        {"depth": 64},
-        {"depth": 32, "split": 52, "moment_registers": 128},
-        {"depth": 32, "split": 79, "moment_registers": 128},
+        {"backward_chunk": 128},
+        {"columns": 64, "backward_stages": 1},
+        {"backward_tile": 64, "backward_warps": 4},
     ],
+    "moment": [{}, {"split": 52}, {"split": 132}, {"depth": 64, "split": 132}],
 }
+GROUPED = {"moment": [{}, {"depth": 64}, {"depth": 32}, {"split": 2}, {"split": 2, "depth": 64}]}
+
+
+def sign_of(way, batch) -> torch.Tensor | None:
+    """Alternating signs for the complex way."""
+    return None if way == PRODUCT else 1 - 2 * (torch.arange(batch, device="cuda") % 2).float()
 
 
 def attempt(function, *arguments, **options):
@@ -68,11 +71,13 @@ def check(way, d, n, groups) -> dict[str, float]:
     """Errors of scores and gradients over those of plain PyTorch in bfloat16."""
     batch = 8 if n > 1 else 256
     problem = random_problem(300, d, batch, n, groups, "cuda")
-    gs = torch.randn(batch, n, device="cuda")
-    define = partial(reference_scores, **way)
+    gs, sign = torch.randn(batch, n, device="cuda"), sign_of(way, batch)
+    define = partial(reference_scores, sign=sign)
     exact = scores_and_gradients(define, problem, torch.float64, gs)
     plain = relative_errors(scores_and_gradients(define, problem, torch.bfloat16, gs), exact)
-    found = relative_errors(scores_and_gradients(partial(quadratic_scores, **way), problem, torch.float32, gs), exact)
+    found = relative_errors(
+        scores_and_gradients(partial(quadratic_scores, sign=sign), problem, torch.float32, gs), exact
+    )
     return {name: found[name] / plain[name] for name in found}
 
 
@@ -80,21 +85,10 @@ def check_fp32() -> dict[str, float]:
     """Relative errors with fp32 operands."""
     problem = random_problem(300, 64, 8, 33, 3, "cuda")
     gs = torch.randn(8, 33, device="cuda")
-    exact = scores_and_gradients(partial(reference_scores, **COMPLEX), problem, torch.float64, gs)
-    kernels = partial(quadratic_scores, **COMPLEX, operand_dtype=torch.float32)
+    sign = sign_of(COMPLEX, 8)
+    exact = scores_and_gradients(partial(reference_scores, sign=sign), problem, torch.float64, gs)
+    kernels = partial(quadratic_scores, sign=sign, operand_dtype=torch.float32)
     return relative_errors(scores_and_gradients(kernels, problem, torch.float32, gs), exact)
-
-
-def check_counts() -> dict[str, bool]:
-    """`count_above` against `score_all`, both in bfloat16."""
-    problem = random_problem(1_000, D, 8, 1, 3, "cuda")
-    del problem["ids"]
-    scores = score_all(**problem, **COMPLEX)
-    low, high = scores.sort().values[:, [700, 800]].T.contiguous()
-    above, pairs, counter = count_above(**problem, **COMPLEX, low=low, high=high, capacity=2_000)
-    doubtful = ((scores >= low[:, None]) & (scores <= high[:, None])).nonzero().tolist()
-    same_pairs = sorted(pairs[: counter.item()].tolist()) == doubtful
-    return {"above": above.equal((scores > high[:, None]).sum(1).int()), "pairs": same_pairs}
 
 
 def milliseconds(function, repeats=10) -> float:
@@ -119,9 +113,9 @@ def real_problem(groups) -> tuple[dict, torch.Tensor]:
 
 
 def parts(problem, gs, way, blocks) -> dict:
-    """{part: function that runs it once} on one side."""
+    """{part: function that runs it once}."""
     ids, rest = problem["ids"], {name: x for name, x in problem.items() if name != "ids"}
-    op = prepare(**rest, **way, n=N, blocks=blocks)
+    op = prepare(**rest, sign=sign_of(way, BATCH), n=N, blocks=blocks)
     offsets = torch.searchsorted(op.group, torch.arange(len(op.matrix) + 1, device="cuda").int(), out_int32=True)
     return {
         "forward": lambda: op.scores(ids),
@@ -131,15 +125,16 @@ def parts(problem, gs, way, blocks) -> dict:
 
 
 def time_part(part, problem, gs, way, blocks) -> float:
-    return 2 * milliseconds(parts(problem, gs, way, blocks)[part])
+    return milliseconds(parts(problem, gs, way, blocks)[part])
 
 
-def time_total(problem, gs, ways, blocks) -> dict[str, float]:
-    """Forward and backward of both sides, casts included, replayed from a CUDA graph; and whether it agrees."""
+def time_total(problem, gs, way, blocks) -> dict[str, float]:
+    """Forward and backward, casts included, replayed from a CUDA graph; and whether it agrees."""
+    sign = sign_of(way, BATCH)
     leaves = {name: problem[name].requires_grad_() for name in ("table", "query", "matrix", "linear")}
 
     def step():
-        scores = sum(quadratic_scores(**problem, **way, blocks=blocks) for way in ways)
+        scores = quadratic_scores(**problem, sign=sign, blocks=blocks)
         return scores.detach(), *torch.autograd.grad(scores, list(leaves.values()), gs)
 
     expected = [x.clone() for x in step()]
@@ -156,36 +151,30 @@ def time_total(problem, gs, ways, blocks) -> dict[str, float]:
     return {"ms": milliseconds(graph.replay), "graph_difference": difference}
 
 
+def sweep(result, name, problem, gs, way, start, configurations) -> Blocks:
+    """Time each part under its configurations; the fastest of each together."""
+    best = start
+    for part, changes_of_part in configurations.items():
+        times = []
+        for changes in changes_of_part:
+            ms = attempt(time_part, part, problem, gs, way, replace(start, **changes))
+            result["times"].append({"part": f"{part}_{name}", "changes": changes, "ms": ms})
+            times += [(ms, changes)] if isinstance(ms, float) else []
+        if times:
+            best = replace(best, **min(times, key=lambda entry: entry[0])[1])
+    return best
+
+
 def main(path: str) -> None:
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "checks": [], "times": []}
-    result["checks"].append({"case": "counts", "result": attempt(check_counts)})
     for case in CASES:
         result["checks"].append({"case": case, "result": attempt(check, *case)})
-        print(*case, result["checks"][-1]["result"], f"{time.perf_counter() - START:.0f} s", flush=True)
-    problem, gs = real_problem(groups=1)
-    best = Blocks()
-    for part, configurations in SWEEP.items():
-        times = []
-        for changes in configurations:
-            ms = attempt(time_part, part, problem, gs, PRODUCT, replace(Blocks(), **changes))
-            times.append((ms, changes))
-            result["times"].append({"part": part, "changes": changes, "ms": ms})
-            print(part, changes, ms, f"{time.perf_counter() - START:.0f} s", flush=True)
-        measured = [entry for entry in times if isinstance(entry[0], float)]
-        if measured:
-            best = replace(best, **min(measured, key=lambda entry: entry[0])[1])
-    result["best"] = asdict(best)
-    result["total_product"] = attempt(time_total, problem, gs, [PRODUCT, PRODUCT], best)
-    rest = {name: x.detach() for name, x in problem.items() if name != "ids"}
-    op = attempt(prepare, **rest, **PRODUCT, n=ENTITIES, blocks=best)
-    bounds = torch.full((2, BATCH), 1e9, device="cuda")
-    result["count_above"] = attempt(milliseconds, lambda: op.counts(*bounds, 1_000), 2)
-    problem, gs = real_problem(groups=300)
-    grouped = replace(best, split=1)
-    for part in SWEEP:
-        result[f"{part}_complex"] = attempt(time_part, part, problem, gs, COMPLEX, grouped)
-    result["total_complex"] = attempt(time_total, problem, gs, [COMPLEX, CONJUGATE], grouped)
     result["checks"].append({"case": "fp32", "result": attempt(check_fp32)})
+    for way, groups in ((PRODUCT, 1), (COMPLEX, 272)):
+        problem, gs = real_problem(groups)
+        start = default_blocks(D, N, BATCH, groups, torch.bfloat16)
+        best = sweep(result, way, problem, gs, way, start, SWEEP if groups == 1 else SWEEP | GROUPED)
+        result[f"best_{way}"], result[f"total_{way}"] = asdict(best), attempt(time_total, problem, gs, way, best)
     result["seconds"] = time.perf_counter() - START
     Path(path).write_text(json.dumps(result, indent=1))
 
@@ -193,12 +182,12 @@ def main(path: str) -> None:
     for entry in result["checks"]:
         values = entry["result"]
         numbers = all(not isinstance(x, str) for x in values.values())
-        print(f"  {entry['case']}: {max(values.values()) if numbers and entry['case'] != 'counts' else values}")
-    print("times of both sides, ms (and TFLOP/s as if of full products)")
+        print(f"  {entry['case']}: {max(values.values()) if numbers else values}")
+    print("times, ms (and TFLOP/s as if of full products)")
     for entry in result["times"]:
         speed = f"{FLOPS / entry['ms'] / 1e9:6.0f}" if isinstance(entry["ms"], float) else ""
-        print(f"  {entry['part']:9}{entry['ms'] if not speed else round(entry['ms'], 3)} {speed}  {entry['changes']}")
-    for name in ("total_product", "count_above", *(f"{part}_complex" for part in SWEEP), "total_complex", "seconds"):
+        print(f"  {entry['part']:18}{entry['ms'] if not speed else round(entry['ms'], 3)} {speed}  {entry['changes']}")
+    for name in ("total_product", "total_complex", "best_product", "best_complex", "seconds"):
         print(f"  {name}: {result[name]}")
 
 

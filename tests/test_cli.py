@@ -1,0 +1,435 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import harmonium
+from harmonium import cli
+from harmonium.composition import Composition
+from harmonium.graph import SPLITS, Graph
+from small import family
+
+FAST = ["model.composition=complex", "model.entity_dim=8", "train.epochs=20", "train.learning_rate=0.05"]
+FAST = [part for setting in [*FAST, "train.batch_size=32", "train.negatives=16"] for part in ("--set", setting)]
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What was printed, however it was broken into lines."""
+        return " ".join(self.out.split())
+
+
+def write_graph(graph: Graph, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for split in SPLITS:
+        lines = ["\t".join(names) + "\n" for names in graph.spell(getattr(graph, split))]
+        (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def shell(*arguments: str | Path, cwd: Path | None = None) -> Result:
+    """A new process, as from a shell."""
+    command = [sys.executable, "-W", "error", "-m", "harmonium", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """The same in this process, which is faster; a plugin's compositions are forgotten afterwards."""
+    monkeypatch.setattr(Composition, "registry", dict(Composition.registry))
+
+    def run(*arguments: str | Path) -> Result:
+        monkeypatch.setattr(sys, "argv", ["harmonium", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return Result(stopped.value.code or 0, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a graph in it, `family`, and a run trained on it by the command line, `runs/family`."""
+    place = tmp_path_factory.mktemp("place")
+    write_graph(family(), place / "family")
+    trained = shell("train", "--data", "family", *FAST, cwd=place)
+    assert trained.code == 0, trained.err
+    (place / "printed.txt").write_text(trained.out, encoding="utf-8")
+    (place / "told.txt").write_text(trained.err, encoding="utf-8")
+    return place
+
+
+# Train -----------------------------------------------------------------------------------------------------------
+
+
+def test_train_prints_what_it_reached_and_where(place: Path) -> None:
+    printed = (place / "printed.txt").read_text(encoding="utf-8")
+    words = " ".join(printed.split())
+    assert "Graph 'family': 40 entities, 3 relations; train 100, valid 10, test 10" in printed
+    assert "best at epoch" in printed
+    assert "run folder: runs/family\n" in printed
+    assert "frequency baseline" in printed
+    assert (
+        "protocol: test heads and tails, filtered by train+valid+test, all entities are candidates, "
+        "realistic ties, unseen entities keep" in words
+    )
+    told = (place / "told.txt").read_text(encoding="utf-8")
+    assert "training 100% epoch 20 loss" in " ".join(told.split())
+    run = harmonium.Run.load(place / "runs" / "family")
+    assert f"{run.metrics['metrics']['mrr']:.3f}" in printed
+    assert run.config.model.composition == "complex"
+    assert run.config.data == "family"
+    assert run.metrics["metrics"]["mrr"] > 3 * run.metrics["frequency_baseline"]["mrr"]
+
+
+def test_train_takes_a_file_and_set_wins_over_it(call, place: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    data = str(place / "family")
+    config.write_text(f"data = {json.dumps(data)}\n[model]\nentity_dim = 4\n[train]\nepochs = 2\n", encoding="utf-8")
+    out = tmp_path / "a" / "folder" / "with-a-very-long-name-that-no-terminal-of-eighty-columns-could-hold" / "run"
+    result = call("train", config, "--set", "train.epochs=1", "--out", out)
+    assert result.code == 0
+    assert f"run folder: {out}\n" in result.out
+    run = harmonium.Run.load(out)
+    assert (run.config.train.epochs, run.config.model.entity_dim, run.config.data) == (1, 4, data)
+    again = call("train", config, "--set", "train.epochs=1", "--set", "train.seed=5", "--out", out, "--overwrite")
+    assert again.code == 0
+    assert harmonium.Run.load(out).config.train.seed == 5
+
+
+def test_train_on_one_file_splits_it_and_says_so(call, tmp_path: Path) -> None:
+    facts = family().spell(family().facts())
+    file = tmp_path / "facts.tsv"
+    file.write_text("".join("\t".join(fact) + "\n" for fact in [*facts, facts[0]]), encoding="utf-8")
+    result = call("train", "--data", file, "--set", "train.epochs=1", "--out", tmp_path / "run")
+    assert result.code == 0
+    assert "note: train: dropped 1 repeated triples of 121\n" in result.out
+    assert "note: split by seed 0: 0.05 valid, 0.05 test asked for" in result.out
+
+
+def test_train_lists_its_settings(call) -> None:
+    result = call("train", "--settings")
+    assert result.code == 0
+    assert "model.faithfulness 1.0 lambda: how strongly" in result.words
+    assert "train.seed 0" in result.words
+
+
+# Evaluate --------------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_repeats_the_numbers_of_training(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    printed = json.loads(call("evaluate", folder, "--json").out)
+    stored = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    del stored["frequency_baseline"]
+    assert printed == stored
+    assert printed["queries"] == 20
+    assert json.loads(call("evaluate", folder, "--chunk", 3, "--json").out) == stored
+
+
+def test_evaluate_takes_a_protocol(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    options = ["--split", "valid", "--candidates", "typed-train", "--ties", "pessimistic", "--side", "tail"]
+    result = call("evaluate", folder, *options, "--no-filtered", "--unseen", "drop")
+    assert (
+        "protocol: valid tails, unfiltered, candidates seen in that slot in train, pessimistic ties, "
+        "unseen entities drop" in result.words
+    )
+    expected = harmonium.evaluate(
+        folder, split="valid", candidates="typed-train", ties="pessimistic", side="tail", filtered=False, unseen="drop"
+    )
+    assert len(expected.ranks) == 10
+    assert f"all 10 queries {expected.metrics['mr']:.3f} {expected.metrics['mrr']:.3f}" in result.words
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [("side", ["head", "tail"]), ("relation", ["next (", "before (", "twin ("]), ("category", ["1-1 head (10)"])],
+)
+def test_evaluate_shows_parts(call, place: Path, by: str, rows: list[str]) -> None:
+    out = call("evaluate", place / "runs" / "family", "--by", by).out
+    for row in rows:
+        assert any(line.strip().startswith(row) for line in out.splitlines())
+
+
+def test_evaluate_ranks_another_graph_with_the_same_names(call, place: Path, tmp_path: Path) -> None:
+    other = write_graph(family(seed=1), tmp_path / "other")
+    printed = json.loads(call("evaluate", place / "runs" / "family", "--data", other, "--json").out)
+    assert printed["graph"] == "other"
+    assert printed["metrics"] == harmonium.evaluate(place / "runs" / "family", harmonium.load(other)).metrics
+    (tmp_path / "strangers.tsv").write_text("person 1\tnext\tMax\n", encoding="utf-8")
+    result = call("evaluate", place / "runs" / "family", "--data", tmp_path / "strangers.tsv")
+    assert (result.code, result.err.count("error: no entity named 'Max' among 40")) == (2, 1)
+
+
+# Predict ---------------------------------------------------------------------------------------------------------
+
+
+def test_predict_prints_a_table_json_and_csv(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    query = ["predict", folder, "--head", "person 7", "--relation", "next", "--top", 3]
+    answers = harmonium.predict(folder, head="person 7", relation="next", top=3)
+    table = call(*query).out
+    assert table.startswith("(person 7, next, ?)")
+    for answer in answers:
+        fact = f"known ({answer.known})" if answer.known else "new"
+        assert f"{answer.rank} {answer.name} {answer.score:.3f} {fact}" in " ".join(table.split())
+    printed = json.loads(call(*query, "--format", "json").out)
+    assert printed == {"query": "person 7, next, ?", "answers": [answer.to_json() for answer in answers]}
+    rows = list(csv.DictReader(io.StringIO(call(*query, "--format", "csv").out)))
+    assert [row["name"] for row in rows] == [answer.name for answer in answers]
+    assert [float(row["score"]) for row in rows] == [answer.score for answer in answers]
+    assert [row["known"] or None for row in rows] == [answer.known for answer in answers]
+
+
+def test_predict_answers_any_slot_and_only_new_facts(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    heads = json.loads(call("predict", folder, "--relation", "next", "--tail", "person 8", "--format", "json").out)
+    assert heads["query"] == "?, next, person 8"
+    assert len(heads["answers"]) == 10
+    assert {answer["known"] for answer in heads["answers"]} != {None}
+    options = ("--head", "person 7", "--tail", "person 8", "--new-only", "--format", "json")
+    relations = json.loads(call("predict", folder, *options).out)
+    assert {answer["name"] for answer in relations["answers"]} == {"before", "twin"}
+    assert {answer["known"] for answer in relations["answers"]} == {None}
+
+
+def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
+    rows = "".join(f"[red]a{i}[/red]\t[link]\t[/b]{i}\n" for i in range(4))
+    (tmp_path / "marked").mkdir()
+    (tmp_path / "marked" / "train.txt").write_text(rows, encoding="utf-8")
+    out = tmp_path / "run[1]"
+    assert call("train", "--data", tmp_path / "marked", "--set", "train.epochs=1", "--out", out).code == 0
+    table = call("predict", out, "--head", "[red]a1[/red]", "--relation", "[link]").out
+    assert "([red]a1[/red], [link], ?)" in table
+    assert "[/b]1" in table
+    assert "[red]a0[/red] · [link] · [/b]0" in call("info", out).words
+    assert "[red]a1[/red]" in call("neighbours", out, "[red]a1[/red]", "[link]", "[/b]1").out
+    wrong = call("predict", out, "--head", "[red]a9[/red]", "--relation", "[link]")
+    assert "error: no entity named '[red]a9[/red]' among 8" in wrong.err
+
+
+# Neighbours and info ---------------------------------------------------------------------------------------------
+
+
+def test_neighbours_stand_beside_each_other(call, place: Path) -> None:
+    folder, fact = place / "runs" / "family", ("person 7", "next", "person 8")
+    found = harmonium.neighbours(folder, *fact, count=4)
+    result = call("neighbours", folder, *fact, "--count", 4)
+    assert result.out.startswith("person 7 in (person 7, next, person 8)")
+    assert "nearest composed nearest token" in result.words
+    for composed, token in zip(found.composed, found.token, strict=True):
+        assert f"{composed.name} {composed.distance:.3f}" in result.words
+        assert f"{token.name} {token.distance:.3f}" in result.words
+    assert "✓ true with that entity in its place: 0 of 4 nearest composed, 0 of 4 nearest token" in result.words
+    tails = json.loads(call("neighbours", folder, *fact, "--slot", "tail", "--no-typed", "--json").out)
+    assert tails == json.loads(json.dumps(harmonium.neighbours(folder, *fact, slot="tail", typed=False).to_json()))
+    assert len(tails["token"]) == 5
+
+
+def test_a_plain_model_has_no_token_column(call, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    options = ("--data", place / "family", "--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
+    assert call("train", *options).code == 0
+    printed = call("neighbours", out, "person 7", "next", "person 8").out
+    assert "nearest composed" in printed
+    assert "token" not in printed
+
+
+def test_someone_alone_has_no_neighbours(call, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "train.txt").write_text("a\tr\tb\nc\ts\td\n", encoding="utf-8")
+    assert call("train", "--data", tmp_path / "alone", "--set", "train.epochs=1", "--out", tmp_path / "run").code == 0
+    result = call("neighbours", tmp_path / "run", "a", "r", "b")
+    assert result.code == 0
+    assert result.out == "a in (a, r, b): nobody else was seen in that place; --no-typed asks among all entities\n"
+
+
+def test_info_counts_a_graph(call, place: Path) -> None:
+    result = call("info", place / "family")
+    assert result.out.startswith("family: 40 entities, 3 relations; train 100, valid 10, test 10\n")
+    assert "triples with an entity that train never shows: 0 in valid, 0 in test" in result.out
+    assert "before 34 1-1 person" in result.words
+    assert "2 more" in call("info", place / "family", "--top", 1).words
+    printed = json.loads(call("info", place / "family", "--json").out)
+    assert printed == json.loads(json.dumps(harmonium.info(place / "family")))
+    assert printed["graph"]["triples"] == {"train": 100, "valid": 10, "test": 10}
+    assert sum(relation["train"] for relation in printed["graph"]["by_relation"]) == 100
+
+
+def test_info_shows_how_a_run_went(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    assert "Link prediction on family" in call("info", folder).out
+    run = json.loads(call("info", folder, "--json").out)["run"]
+    assert run["settings"]["model"]["composition"] == "complex"
+    assert run["epochs"] == 20
+    assert run["parameters"] == 40 * 8 + 3 * 8 + 8 * 8 + 8
+    assert run["metrics"]["metrics"] == harmonium.Run.load(folder).metrics["metrics"]
+
+
+def test_info_tells_of_the_embedded_graph(call) -> None:
+    assert "atlas: 3,334 entities, 25 relations; train 11,389, valid 871, test 994" in call("info", "atlas").out
+
+
+# A user's own composition ----------------------------------------------------------------------------------------
+
+PLUGIN = """
+from harmonium import Composition
+
+
+class Sandwich(Composition):
+    def compose(self, head, relation, tail):
+        return head * relation.roll(1, -1) * tail.flip(-1)
+"""
+
+
+def test_a_plugin_brings_a_composition(call, place: Path, tmp_path: Path) -> None:
+    plugin, out = tmp_path / "sandwich.py", tmp_path / "run"
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    assert len(PLUGIN.splitlines()) < 15
+    trained = shell(
+        "--plugin", plugin, "train", "--data", place / "family", *FAST, "--set", "model.composition=sandwich",
+        "--out", out,
+    )  # fmt: skip
+    assert trained.code == 0, trained.err
+    evaluated = shell("--plugin", plugin, "evaluate", out, "--json")
+    assert json.loads(evaluated.out)["metrics"] == json.loads((out / "metrics.json").read_text())["metrics"]
+    assert "sandwich" not in Composition.registry
+    missing = call("evaluate", out)
+    assert missing.code == 2
+    assert "error: no composition 'sandwich'; there are complex, distmult" in missing.err
+    assert "(--plugin FILE.py)" in missing.err
+    predicted = call("--plugin", plugin, "predict", out, "--head", "person 7", "--relation", "twin", "--format", "json")
+    assert len(json.loads(predicted.out)["answers"]) == 10
+    near = call("--plugin", plugin, "neighbours", out, "person 7", "twin", "person 27", "--json")
+    assert len(json.loads(near.out)["token"]) == 5
+
+
+# Bad input -------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "missing data": ("train --data nope", "no graph at 'nope'; give a folder with train.txt"),
+    "wrong columns": ("train --data {place}/narrow", "narrow/train.txt:2: found 2 columns, expected 3: head TAB"),
+    "unknown name": (
+        "predict {run} --head Person_7 --relation next",
+        "no entity named 'Person_7' among 40; did you mean 'person 7'",
+    ),
+    "unknown relation": (
+        "predict {run} --head person --relation nxt",
+        "no entity named 'person' among 40; did you mean",
+    ),
+    "lambda not above cap": (
+        "train --data {place}/family --set model.faithfulness=1 --set model.cap=2",
+        "faithfulness (lambda) = 1.0 must be above the cap on W, 2.0",
+    ),
+    "odd complex": (
+        "train --data {place}/family --set model.composition=complex --set model.entity_dim=7",
+        "complex needs an even entity_dim (real and imaginary halves), not 7",
+    ),
+    "existing out": ("train --data {place}/family --out {run}", "exists; choose another --out, or say --overwrite"),
+    "out is no run": (
+        "train --data {place}/family --out {place}/family --overwrite",
+        "family is not a run folder, so it will not be replaced; choose another --out",
+    ),
+    "not a run": ("evaluate {place}/family", "family: no run.json in it, so it is not a (complete) run folder"),
+    "no run": ("predict {place}/gone --head a --relation b", "gone: no such run folder; `harmonium train --out"),
+    "unknown setting": ("train --set train.epoch=3", "settings: no setting 'train.epoch'; there are train.epochs"),
+    "bad toml": ("train {place}/bad.toml", "bad.toml: not TOML: "),
+    "no toml": ("train {place}/gone.toml", "gone.toml: cannot be read (No such file or directory)"),
+    "unknown composition": ("train --data {place}/family --set model.composition=transe", "no composition 'transe'"),
+    "unknown device": ("train --data {place}/family --set train.device=tpu", "train.device 'tpu' cannot be used here"),
+    "unknown split": ("evaluate {run} --split dev", "split is one of train, valid, test, not 'dev'"),
+    "unknown ties": ("evaluate {run} --ties lucky", "ties is one of realistic, optimistic, pessimistic, not 'lucky'"),
+    "bad by": ("evaluate {run} --by colour", "--by is side, relation or category, not 'colour'"),
+    "one slot": ("predict {run} --head a", "give exactly two of head, relation and tail; 1 given"),
+    "bad slot": (
+        "neighbours {run} a b c --slot relation",
+        "neighbourhoods change the head or the tail, not 'relation'",
+    ),
+    "no neighbour": ("neighbours {run} nobody next nobody", "no entity named 'nobody' among 40"),
+    "info of nothing": ("info {place}/gone", "gone'; give a folder with train.txt"),
+    "no plugin": ("--plugin {place}/gone.py info atlas", "gone.py: not a Python file that can be read"),
+    "demo elsewhere": ("demo --out {place}/family", "family is not a run folder, so it will not be replaced"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_message_and_code_2(
+    call, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, message: str
+) -> None:
+    (place / "narrow").mkdir(exist_ok=True)
+    (place / "narrow" / "train.txt").write_text("a\tr\tb\na\tb\n")
+    (place / "bad.toml").write_text("[train\n")
+    monkeypatch.chdir(tmp_path)
+    result = call(*command.format(place=place, run=place / "runs" / "family").split())
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.count("error:") == 1
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_bad_input_in_a_shell(place: Path) -> None:
+    result = shell("predict", "runs/family", "--head", "persn 7", "--relation", "next", cwd=place)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: no entity named 'persn 7' among 40; did you mean 'person 7'")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["bogus"], ["evaluate"], ["predict", "run", "--top", "0"], ["train", "--nope"]])
+def test_bad_usage_is_code_2_too(call, arguments: list[str]) -> None:
+    result = call(*arguments)
+    assert result.code == 2
+    assert "Usage: harmonium" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_an_interrupt_outside_training_is_code_130(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harmonium.commands.info", stop)
+    assert call("info", "atlas").code == 130
+
+
+# Help ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_is_quick() -> None:
+    started = time.perf_counter()
+    result = shell("--help")
+    assert time.perf_counter() - started < 1.5
+    assert result.code == 0
+    assert "Start with: harmonium demo" in result.out
+    for command in cli.app.registered_commands:
+        assert command.callback.__name__ in result.out
+
+
+@pytest.mark.parametrize("command", ["demo", "train", "evaluate", "predict", "neighbours", "info"])
+def test_every_command_explains_itself(call, command: str) -> None:
+    result = call(command, "--help")
+    assert result.code == 0
+    assert result.words.startswith(f"Usage: harmonium {command}")
+    assert getattr(cli, command).__doc__.split("\n")[0].split(":")[0] in result.words

@@ -1,0 +1,122 @@
+"""A graph in one binary file, and the cache of larger graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from harmonium import datasets, formats, graph_file
+from harmonium.datasets import load
+from harmonium.errors import HarmoniumError
+from harmonium.graph import SPLITS, Graph, Vocabulary
+from small import make_graph
+
+FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"
+
+
+def everything(graph: Graph) -> tuple:
+    names = [(list(v.ids), v.labels and list(v.labels), v.kind) for v in (graph.entities, graph.relations)]
+    return names, [getattr(graph, split).rows().tolist() for split in SPLITS], graph.name, graph.notes
+
+
+@pytest.mark.parametrize("labels", [None, [f"Zürich 🇨🇭 {i}" for i in range(12)]])
+def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | None) -> None:
+    graph = make_graph(sizes=(30, 0, 4))
+    entities = Vocabulary(graph.entities.ids, labels, "entity")
+    graph = dataclasses.replace(graph, entities=entities, name="a name", notes=("one", "two “three”"))
+    file = tmp_path / "some.graph"
+    file.write_bytes(graph_file.to_bytes(graph))
+    assert everything(load(file)) == everything(graph)
+
+
+def test_a_folder_may_end_like_a_graph_file(write_folder) -> None:
+    assert load(write_folder({"train.txt": FACTS}, "my.graph")).n_entities == 3
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "text", "no tabs"])
+def test_a_damaged_graph_file_is_named(tmp_path: Path, damage: str) -> None:
+    good, file = graph_file.to_bytes(make_graph()), tmp_path / "some.graph"
+    bad = {"half": good[: len(good) // 2], "empty": b"", "text": FACTS.encode(), "no tabs": good.replace(b"\t", b" ")}
+    file.write_bytes(bad[damage])
+    with pytest.raises(HarmoniumError, match=r"some\.graph: not a graph file that can be read .*; make it again"):
+        load(file)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache that takes graphs of any size."""
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
+    return tmp_path / "cache"
+
+
+def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise AssertionError(f"{path} was read although it is cached")
+
+    monkeypatch.setattr(formats, "read", refuse)
+
+
+def test_a_cached_graph_is_the_same_without_reading_it(write_folder, cache: Path, monkeypatch) -> None:
+    folder = write_folder({"train.txt": FACTS, "test.txt": "Q142\tP47\tQ39\n", "entity_names.tsv": "Q72\tZürich\n"})
+    first = load(folder)
+    assert [file.suffix for file in cache.iterdir()] == [".graph"]
+    assert first.notes == ("train: dropped 1 repeated triples of 3",)
+    no_reading(monkeypatch)
+    assert everything(load(folder)) == everything(first)
+
+
+def test_one_cached_file_is_split_by_any_seed(write_folder, cache: Path, monkeypatch) -> None:
+    file = write_folder({"facts.tsv": "".join(f"a{i % 13}\tr\tb{i % 17}\n" for i in range(200))}) / "facts.tsv"
+    first, other = load(file, seed=1, test=0.2), load(file, seed=2, test=0.2)
+    assert len(list(cache.iterdir())) == 1
+    no_reading(monkeypatch)
+    assert everything(load(file, seed=1, test=0.2)) == everything(first)
+    assert everything(load(file, seed=2, test=0.2)) == everything(other) != everything(first)
+
+
+def test_a_changed_file_is_read_again(write_folder, cache: Path) -> None:
+    folder = write_folder({"train.txt": FACTS})
+    assert load(folder).n_entities == 3
+    write_folder({"train.txt": FACTS + "Q183\tP47\tQ39\n"})
+    assert load(folder).n_entities == 4
+    write_folder({"valid.txt": "Q40\tP47\tQ39\n"})
+    assert load(folder).n_entities == 5
+    same_size = (folder / "train.txt").read_text().replace("Q183", "Q184")
+    (folder / "train.txt").write_text(same_size)
+    os.utime(folder / "train.txt", ns=(0, 12345))
+    assert "Q184" in load(folder).entities.ids
+
+
+def test_new_names_beside_one_file_are_seen(write_folder, cache: Path) -> None:
+    file = write_folder({"facts.tsv": FACTS}) / "facts.tsv"
+    assert load(file).entities.labels is None
+    write_folder({"entity_names.tsv": "Q72\tZürich\n"})
+    assert load(file).entities.name(0) == "Zürich"
+
+
+def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
+    folder = write_folder({"train.txt": FACTS})
+    first = load(folder)
+    (file,) = cache.iterdir()
+    good = file.read_bytes()
+    for bad in (b"", good[:100], good.replace(b"\t", b" ")):
+        file.write_bytes(bad)
+        assert everything(load(folder)) == everything(first)
+        assert everything(graph_file.load(file)) == everything(first)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(write_folder, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
+    assert load(write_folder({"train.txt": FACTS})).n_entities == 3
+
+
+def test_small_graphs_are_not_cached(write_folder, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
+    load(write_folder({"train.txt": FACTS}))
+    assert not (tmp_path / "cache").exists()
