@@ -30,10 +30,11 @@ SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000
 PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]
 MODELS = {"hdistmult": ["model.composition=distmult"], "hhole": ["model.composition=hole"]}
 
+HHOLE_RECIPE = ["model.faithfulness=1.0", "train.learning_rate=0.003", "train.epochs=20", "train.evaluate_every=5"]
 COMPLEX_RECIPE = [
     "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
     "model.reciprocal=true", "train.loss=full", "train.optimizer=adagrad", "train.learning_rate=0.1",
-    "train.batch_size=1000", "train.n3=0.0025", "train.epochs=20", "train.evaluate_every=5",
+    "train.batch_size=1000", "train.n3=0.005", "train.epochs=15", "train.evaluate_every=5",
 ]  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def main() -> None:
         recipe = [*COMPLEX_RECIPE, *options.complex.split()]
         attempt("complex", lambda: quality("complex", recipe, EvaluateConfig(), 0.84))
     if "hhole" in parts:
-        recipe = [*PAPER, *MODELS["hhole"], "train.epochs=70", "train.evaluate_every=10", *options.hhole.split()]
+        recipe = [*PAPER, *MODELS["hhole"], *HHOLE_RECIPE, *options.hhole.split()]
         protocol = EvaluateConfig(candidates="typed-all", ties="pessimistic")
         attempt("hhole", lambda: quality("hhole", recipe, protocol, 0.796))
     if "hhole" in result.get("ranking", {}):

@@ -41,12 +41,7 @@ CASES = [  # way, d, n, groups
 ]
 SWEEP = {
     "forward": [{}, {"tile": 64, "warps": 4, "stages": 2}, {"tile": 64, "warps": 4, "stages": 3}],
-    "backward": [
-        {},
-        {"backward_chunk": 128},
-        {"columns": 64, "backward_stages": 1},
-        {"backward_tile": 64, "backward_warps": 4},
-    ],
+    "backward": [{}, {"backward_chunk": 128}, {"backward_stages": 2}],
     "moment": [{}, {"split": 52}, {"split": 132}, {"depth": 64, "split": 132}],
 }
 GROUPED = {"moment": [{}, {"depth": 64}, {"depth": 32}, {"split": 2}, {"split": 2, "depth": 64}]}

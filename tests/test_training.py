@@ -311,7 +311,7 @@ def test_n3_pulls_vectors_in() -> None:
         trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.n3={weight}"))[0]
         for weight in (0, 1)
     )
-    assert held.entity.norm() < free.entity.norm() / 2
+    assert held.entity.norm() < 0.7 * free.entity.norm()
 
 
 # Only the rows that a step touched -------------------------------------------------------------------------------

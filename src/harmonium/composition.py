@@ -62,15 +62,12 @@ class SlotMap:
         return self.apply(self.zeros)
 
     def transpose(self, cotangent: Tensor) -> Tensor:
-        """T'v without building T: the vector-Jacobian product of the formula. (..., dim) -> (..., slot_dim)."""
-        composed, pull = torch.func.vjp(self.apply, self.zeros)
-        return pull(cotangent.expand_as(composed))[0]
+        """T'v without building T. (..., dim) -> (..., slot_dim)."""
+        return self.composition.transpose(self, cotangent)
 
     def heads(self, directions: Tensor) -> Tensor:
         """T'u for several directions u at once. (k, dim) -> (..., k, slot_dim)."""
-        wide = self.beside_candidates()
-        composed, pull = torch.func.vjp(wide.apply, wide.zeros.expand(*self.zeros.shape[:-1], len(directions), -1))
-        return pull(directions.expand_as(composed))[0]
+        return self.beside_candidates().transpose(directions)
 
     def dense(self) -> Tensor:
         """T' itself, (..., slot_dim, dim), for small sizes and for least squares."""
@@ -98,6 +95,7 @@ class Composition(ABC):
 
     registry: ClassVar[dict[str, type[Composition]]] = {}
     name: ClassVar[str]
+    is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__.lower())
@@ -121,6 +119,12 @@ class Composition(ABC):
     def magnitude(self, vectors: Tensor) -> Tensor:
         """The sizes of a vector's coordinates, as the N3 regulariser sees them."""
         return vectors.abs()
+
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        """T'v, the vector-Jacobian product of the formula; a composition may override it with a quicker formula."""
+        shape = torch.broadcast_shapes(slot_map.zeros.shape[:-1], cotangent.shape[:-1])
+        composed, pull = torch.func.vjp(slot_map.apply, slot_map.zeros.expand(*shape, -1))
+        return pull(cotangent.expand_as(composed))[0]
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor | None:
         """(b, n): at least |x|^2 for each query and candidate, found cheaply; None when there is no such bound.
@@ -153,8 +157,13 @@ def find_composition(name: str) -> Composition:
 class DistMult(Composition):
     """x = head * relation * tail, elementwise (Yang et al. 2015)."""
 
+    is_linear = True
+
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         return head * relation * tail
+
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        return slot_map.first * slot_map.second * cotangent
 
     def elementwise(self, slot_map: SlotMap) -> Elementwise:
         return Elementwise(slot_map.first * slot_map.second)
@@ -166,9 +175,21 @@ class DistMult(Composition):
 class HolE(Composition):
     """x = relation * (head correlated with tail), circular correlation by FFT (Nickel et al. 2016)."""
 
+    is_linear = True
+
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(tail)
         return relation * torch.fft.irfft(spectrum, n=head.shape[-1])
+
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        """Correlation is a product of spectra, so its transposes are too: convolution for tails, correlation for heads."""
+        one = torch.ones_like(cotangent)
+        if slot_map.slot is Slot.RELATION:
+            return cotangent * self.compose(slot_map.first, one, slot_map.second)
+        if slot_map.slot is Slot.HEAD:
+            return self.compose(slot_map.first * cotangent, one, slot_map.second)
+        spectrum = torch.fft.rfft(slot_map.first) * torch.fft.rfft(slot_map.second * cotangent)
+        return torch.fft.irfft(spectrum, n=slot_map.slot_dim)
 
     def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
         """x = r * P'(conj(F known) o P candidate) with P the real Fourier basis and F = P over its row weights."""
@@ -193,6 +214,8 @@ class HolE(Composition):
 
 class ComplEx(Composition):
     """The terms of Re<head * relation, conj tail>; a vector holds real parts, then imaginary (Trouillon et al. 2016)."""
+
+    is_linear = True
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
@@ -224,6 +247,8 @@ class ComplEx(Composition):
 
 class TensorProduct(Composition):
     """x = head (x) relation (x) tail, all products of three coordinates (Smolensky 1990; the paper's HTPR)."""
+
+    is_linear = True
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         cube = head[..., :, None, None] * relation[..., None, :, None] * tail[..., None, None, :]

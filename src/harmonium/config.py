@@ -48,6 +48,7 @@ class TrainConfig:
     negatives: int = option(128, "corrupted triples per true one and side (sampled loss)", least=1)
     optimizer: Literal["adam", "adagrad"] = option("adam", "the optimiser")
     learning_rate: float = option(0.003, "step size of the optimiser", above=0)
+    schedule: Literal["constant", "linear"] = option("linear", "the learning rate stays, or falls in a line to zero")
     rows: Literal["touched", "all"] = option(
         "touched", "on large graphs (where a step uses under half the entities) move only the rows a step touched"
     )

@@ -18,8 +18,8 @@ SETTINGS = [
     "model.rank=8",
     "train.negatives=64",
     "train.batch_size=256",
-    "train.learning_rate=0.005",
-    "train.epochs=60",
+    "train.learning_rate=0.02",
+    "train.epochs=30",
     "train.evaluate_every=10",
 ]
 QUERIES = [{"relation": "official language", "tail": "Portuguese"}, {"head": "Austria", "relation": "borders"}]

@@ -17,8 +17,9 @@ from torch import Tensor
 from harmonium.config import EvaluateConfig
 from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Answers, Graph, Groups, Slot, Triples
+from harmonium.kernels.fused import keep_freed_memory
 
-CHUNK_NUMBERS = 1 << 24  # scores held at once (64 MB of float32)
+CHUNK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores held at once: 16 MB on a CPU stay in its cache
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
 
@@ -91,11 +92,12 @@ def rank(
     """
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
+    keep_freed_memory()
     parts = []
     with torch.no_grad():
         scorer = steady(scorer)
-        width = scorer.score_slot(slot, triples[:1]).shape[1]
-        for queries in triples.chunks(chunk or max(1, CHUNK_NUMBERS // width)):
+        first = scorer.score_slot(slot, triples[:1])
+        for queries in triples.chunks(chunk or max(1, CHUNK_NUMBERS.get(first.device.type, 1 << 24) // first.shape[1])):
             if hasattr(scorer, "advantages"):
                 scores = scorer.advantages(slot, queries)
             else:
@@ -112,7 +114,9 @@ def _count(scores: Tensor, queries: Triples, slot: Slot, known: Answers | None, 
     if torch.isnan(scores.sum()):
         raise HarmoniumError("the model gave scores that are not numbers; train again with a smaller learning rate")
     if candidates is None:
-        better, tied = (scores > target).sum(1), (scores == target).sum(1) - 1
+        flags = torch.empty_like(scores)  # sums of floating-point ones are quick, and exact up to 2^24 candidates
+        better = torch.gt(scores, target, out=flags).sum(1, dtype=_whole(scores)).long()
+        tied = torch.eq(scores, target, out=flags).sum(1, dtype=_whole(scores)).long() - 1
         total = torch.full_like(truth, scores.shape[1])
     else:
         row, value = candidates.lookup(queries.relation)
@@ -127,6 +131,10 @@ def _count(scores: Tensor, queries: Triples, slot: Slot, known: Answers | None, 
         better, tied, total = better - known_better, tied - known_tied, total - known_total
     is_head = torch.full_like(truth, slot is Slot.HEAD, dtype=torch.bool)
     return Ranks(*(column.cpu() for column in (better, tied, total, queries.relation, is_head)))
+
+
+def _whole(scores: Tensor) -> torch.dtype:
+    return torch.float32 if scores.shape[1] < 2**24 else torch.float64
 
 
 def _compare(scores: Tensor, target: Tensor, truth: Tensor, row: Tensor, value: Tensor) -> tuple[Tensor, ...]:

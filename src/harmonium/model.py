@@ -161,6 +161,12 @@ class Snapshot:
             self.gathered[key] = (F.embedding(ids, table), ids, table)
         return self.gathered[key][0]
 
+    def gather_both(self, queries: Triples) -> None:
+        """Gather heads and tails together: one gradient of the table's size instead of two."""
+        both = F.embedding(torch.cat([queries.head, queries.tail]), self.entities).split(len(queries))
+        for ids, rows in zip((queries.head, queries.tail), both, strict=True):
+            self.gathered[id(ids), id(self.entities)] = (rows, ids, self.entities)
+
     def candidates(self, slot: Slot) -> Tensor:
         """(n_candidates, slot_dim): the vectors that can fill a slot."""
         return self.relations[: self.n_relations] if slot is Slot.RELATION else self.entities
@@ -174,16 +180,16 @@ class Snapshot:
         return Pruner(self.form)
 
     def advantages(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates): a number of the right sign for how much each candidate's score exceeds the truth's."""
+        """(n, n_candidates): numbers that compare with the truth's as the scores do, found by bounds where they pay."""
         if self.form.core is not None and kernels.pruning_allowed():
             found = self.pruner.advantages(self.slot_map(slot, queries), self.candidates(slot), queries[slot])
             if found is not None:
                 return found
-        scores = self.score_slot(slot, queries)
-        return scores - scores.gather(1, queries[slot][:, None])
+        return self.score_slot(slot, queries)
 
     def score_sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(n, m) for each slot: the scores of each query's own candidates ids (n, m) there, head and tail at once."""
+        self.gather_both(queries)
         slot_maps, table = [self.slot_map(slot, queries) for slot in ids], self.candidates(next(iter(ids)))
         scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()))
         return dict(zip(ids, scores, strict=True))

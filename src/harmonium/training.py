@@ -18,10 +18,10 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation import evaluate
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
-from harmonium.kernels.fused import matmul_precision
+from harmonium.kernels.fused import keep_freed_memory, matmul_precision
 from harmonium.model import GradientGraph, Snapshot
 from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
-from harmonium.optimiser import RowAdagrad, RowAdam
+from harmonium.optimiser import Adagrad, RowAdagrad, RowAdam
 
 
 @dataclass
@@ -139,19 +139,24 @@ class Stepper:
 
     def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig, generator: torch.Generator) -> None:
         self.model, self.train, self.settings, self.generator = model, train, settings, generator
-        rate, on_gpu = settings.learning_rate, train.head.is_cuda
+        keep_freed_memory()
+        on_gpu = train.head.is_cuda
+        self.rate = torch.tensor(settings.learning_rate, device=train.head.device)  # changed in place by the schedule
+        self.done, self.steps = 0, settings.epochs * math.ceil(len(train) / settings.batch_size)
         used = settings.batch_size * (2 + 2 * settings.negatives)
         by_rows = settings.loss == "sampled" and settings.rows != "all" and model.n_entities > 2 * used
-        self.rows = (
-            {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer](model.entity, rate) if by_rows else None
-        )
+        by_row = {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer]
+        self.rows = by_row(model.entity, self.rate) if by_rows else None
         moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
         if settings.optimizer == "adam":
+            rate = self.rate if on_gpu else settings.learning_rate
             self.optimizer = torch.optim.Adam(moved, lr=rate, fused=True, capturable=on_gpu)
+        elif on_gpu:
+            self.optimizer = Adagrad(moved, self.rate)
         else:
-            self.optimizer = torch.optim.Adagrad(moved, lr=rate, fused=not on_gpu, foreach=on_gpu)
+            self.optimizer = torch.optim.Adagrad(moved, lr=settings.learning_rate, fused=True)
         self.graph = None
-        self.steps_to_graph = self.WARM_UP if on_gpu and not by_rows and settings.optimizer == "adam" else -1
+        self.steps_to_graph = self.WARM_UP if on_gpu and not by_rows else -1
         self.room = model.n_relations  # for the distinct relations of a batch
 
     def begin_epoch(self, order: Tensor) -> None:
@@ -166,6 +171,7 @@ class Stepper:
 
     def __call__(self, index: Tensor) -> Tensor:
         """Move the parameters by the training triples at index (b,); returns the loss."""
+        self._set_rate()
         if len(index) != self.settings.batch_size or self.steps_to_graph != 0:
             self.steps_to_graph -= self.steps_to_graph > 0 and len(index) == self.settings.batch_size
             return self.move(index)
@@ -174,6 +180,15 @@ class Stepper:
         self.index.copy_(index)
         self.graph.replay()
         return self.loss_value
+
+    def _set_rate(self) -> None:
+        """The learning rate of this step: constant, or falling in a line to zero at the end of training."""
+        if self.settings.schedule == "linear":
+            rate = self.settings.learning_rate * (1 - self.done / self.steps)
+            self.rate.fill_(rate)
+            if not self.rate.is_cuda:
+                self.optimizer.param_groups[0]["lr"] = rate
+        self.done += 1
 
     def _capture(self, index: Tensor) -> None:
         self.index, self.graph = index.clone(), torch.cuda.CUDAGraph()

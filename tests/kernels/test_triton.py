@@ -2,7 +2,6 @@
 
 # ruff: noqa: E402 (what is imported last depends on what is decided first)
 
-import itertools
 import os
 from dataclasses import replace
 from functools import partial
@@ -30,7 +29,6 @@ if INTERPRETED:
 from harmonium.kernels.triton import (
     Blocks,
     join_halves,
-    places_by_id,
     prepare,
     quadratic_scores,
     split_halves,
@@ -142,14 +140,6 @@ def test_gradients_are_like_the_arguments():
     quadratic_scores(**{**problem, **leaves}, operand_dtype=torch.float32).sum().backward()
     assert {leaf.grad.dtype for leaf in leaves.values()} == {torch.float64}
     assert leaves["matrix"].grad.equal(leaves["matrix"].grad.mT)
-
-
-def test_places_by_id():
-    ids = torch.tensor([5, 0, 5, 2, 0, 5], dtype=torch.int32, device=DEVICE)
-    order, starts = places_by_id(ids, 7)
-    assert starts.tolist() == [0, 2, 2, 3, 3, 3, 6, 6]
-    groups = [sorted(order[a:b].tolist()) for a, b in itertools.pairwise(starts.tolist())]
-    assert groups == [[1, 4], [], [3], [], [], [0, 2, 5], []]
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 64])

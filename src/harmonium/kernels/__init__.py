@@ -51,8 +51,6 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
 
 def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor]) -> list[Tensor]:
     """(b, n) for each slot map: scores of each query's own candidates, rows ids (b, n) of the table."""
-    ways = [chosen(form, slot_map, table)[0] for slot_map in slot_maps]
-    if set(ways) == {"gpu"}:
-        return gpu.sampled_scores(form, slot_maps, table, ids)
-    way = reference if "reference" in ways else fused
-    return [way.sampled_scores(form, slot_map, table, some) for slot_map, some in zip(slot_maps, ids, strict=True)]
+    ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
+    way = gpu if ways == {"gpu"} else reference if "reference" in ways else fused
+    return way.sampled_scores(form, slot_maps, table, ids)

@@ -7,15 +7,19 @@ use squared heads, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers that glibc's mallopt knows these by
+PART = 256  # queries whose rows are added at once: they stay in the processor's cache
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
 
@@ -28,14 +32,21 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     return _squared_heads(form, slot_map, candidates)
 
 
-def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    if form.core is not None and form.basis is None:
-        composed = slot_map.beside_candidates().apply(F.embedding(ids, table))
+def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
+    if form.core is None:  # all sides in one go: one gradient of the table's size
+        parts = [linear_query(form, slot_map) for slot_map in slot_maps]
+        query, constant = (torch.cat(part) for part in zip(*parts, strict=True))
+        scores = GatherDot.apply(query, table, torch.cat(list(ids))) + constant
+        return list(scores.split([len(some) for some in ids]))
+    return [_sampled_quadratic(form, slot_map, table, some) for slot_map, some in zip(slot_maps, ids, strict=True)]
+
+
+def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
+    rows = F.embedding(ids, table)  # (b, n, slot_dim)
+    if form.basis is None:
+        composed = slot_map.beside_candidates().apply(rows)
         return Quadratic.apply(composed.flatten(0, 1), form.core, form.vector).view_as(ids) + form.constant
     query, constant = linear_query(form, slot_map)
-    if form.core is None:
-        return GatherDot.apply(query, table, ids) + constant
-    rows = F.embedding(ids, table)  # (b, n, slot_dim)
     heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
     linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
     return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
@@ -67,27 +78,33 @@ class Quadratic(torch.autograd.Function):
 
 
 class GatherDot(torch.autograd.Function):
-    """(b, n): query[b] . table[ids[b, j]], and its gradients, without the gathered rows (b, n, dim) in memory.
+    """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory.
 
-    A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, its gradient in the
-    weights is the score, and its gradient in the table is the gradient of the table. So three bag kernels do it all.
+    A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, and its gradient in
+    the weights is the score. So two bag kernels give both; the gradient of the table is a plain sum of rows.
     """
 
     @staticmethod
     def forward(ctx, query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(query, table, ids)
-        starts, bag = _bags(ids)
+        bag = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
         dots = torch.ops.aten._embedding_bag_per_sample_weights_backward
-        return dots(query, table.detach(), ids.flatten(), starts, bag, 0).view_as(ids)
+        return dots(query, table.detach(), ids.flatten(), _starts(ids), bag, 0).view_as(ids)
 
     @staticmethod
     def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None]:
         query, table, ids = ctx.saved_tensors
-        (starts, bag), flat, weights = _bags(ids), ids.flatten(), g.flatten()
-        dquery = F.embedding_bag(flat, table, starts, mode="sum", per_sample_weights=weights)
-        sizes = torch.full_like(starts, ids.shape[1])
-        scatter = torch.ops.aten._embedding_bag_dense_backward
-        return dquery, scatter(query, flat, bag, sizes, sizes, len(table), False, 0, weights), None
+        flat = ids.flatten()
+        dquery = F.embedding_bag(flat, table, _starts(ids), mode="sum", per_sample_weights=g.flatten())
+        dtable = torch.zeros_like(table)
+        for some, weights, vectors in zip(ids.split(PART), g.split(PART), query.split(PART), strict=True):
+            dtable.index_add_(0, some.flatten(), (weights[:, :, None] * vectors[:, None]).flatten(0, 1))
+        return dquery, dtable, None
+
+
+def _starts(ids: Tensor) -> Tensor:
+    """Where each query's bag of ids starts, (b,)."""
+    return torch.arange(0, ids.numel(), ids.shape[1], device=ids.device)
 
 
 @contextmanager
@@ -164,18 +181,13 @@ class UnitRows(torch.autograd.Function):
         return torch.addcmul(g, unit, along, value=-1).mul_(shrink)
 
 
-def _bags(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each query's bag of ids starts, (b,), and which bag each id is in, (b * n,)."""
-    rows, n = ids.shape
-    starts = torch.arange(0, rows * n, n, device=ids.device)
-    return starts, torch.arange(rows, device=ids.device).repeat_interleave(n)
-
-
 def linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
     """The vector (b, slot_dim) and number (b, 1) with score(e) = query.e + constant, up to the quadratic in e.
 
     With offset o = T0: x'Ax + c'x + k = e'(T'AT)e + (T'(c + 2Ao)).e + form(o).
     """
+    if slot_map.composition.is_linear:
+        return slot_map.transpose(form.vector), form.constant.expand(len(slot_map.first), 1)
     offset = slot_map.offset  # (b, dim)
     slope = form.vector
     if form.core is not None:
@@ -217,3 +229,15 @@ def _in_pieces(form, slot_map, candidates: Tensor) -> Tensor:
     pieces = candidates.split(max(1, PIECE // per_candidate))
     score = lambda e: form(wide.apply(e))  # noqa: E731
     return torch.cat([checkpoint(score, piece, use_reentrant=False) for piece in pieces], dim=1)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Ask the C library not to hand freed blocks back to the system between steps, only to ask for them again.
+
+    Every step allocates tables of the same sizes; fresh pages cost more than the arithmetic on them. glibc only.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -11,6 +11,7 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     return form(slot_map.beside_candidates().apply(candidates))
 
 
-def sampled_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    """(b, n): the same with candidates of each query's own, rows ids (b, n) of the table."""
-    return form(slot_map.beside_candidates().apply(F.embedding(ids, table)))
+def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
+    """(b, n) for each slot map: the same with candidates of each query's own, rows ids (b, n) of the table."""
+    pairs = zip(slot_maps, ids, strict=True)
+    return [form(slot_map.beside_candidates().apply(F.embedding(some, table))) for slot_map, some in pairs]

@@ -140,117 +140,55 @@ def _scores_kernel(table, query, sign, linear, matrix, group, ids, scores, n, TI
     tl.store(scores + b.to(tl.int64) * n + j, s, mask=live)
 
 
-@triton.jit(do_not_specialize=["n"])
-def _push_kernel(table, query, sign, linear, matrix, group, ids, gs, dy, n, TILE: tl.constexpr, CHUNK: tl.constexpr,
-                 HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """dy[b, j] = 2 gs (y M), for one query and TILE candidates: what all gradients of vectors are made of."""
+@triton.jit(do_not_specialize=["n", "size"])
+def _vectors_kernel(table, query, sign, linear, matrix, group, ids, gs, dtable, dvectors, n, size, TILE: tl.constexpr,
+                    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr,
+                    PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """Gradients of table, query and linear from dy = 2 gs (y M), by steps of COLUMNS columns of each half:
+
+    dtable[e] += (adjoint of o in e)(dy) + gs linear[b];  dquery[b] += sum_j (adjoint in q)(dy);
+    dlinear[b] += sum_j gs e, which is `size` numbers after dquery[b] in dvectors.
+    The adjoints of conj(q) * e are q * dy in e, and conj(dy) * e in q.
+    """
     D: tl.constexpr = 2 * HALF
     tiles = tl.cdiv(n, TILE)
     b = tl.program_id(0) // tiles
     rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, WIDE)
-    g = 2 * tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
+    g = tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
     matrix += tl.load(group + b).to(tl.int64) * (D * D)
     y, _, _ = _composed_tile(table, query, sign, linear, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
-    target = dy + (b.to(tl.int64) * n + j)[:, None] * D + tl.arange(0, CHUNK)[None, :]
-    for J in tl.range(0, D // CHUNK):
-        acc = tl.zeros((TILE, CHUNK), tl.float32)
-        for i in tl.static_range(D // CHUNK):
-            acc = tl.dot(y[i], _block(matrix, i, J, D, CHUNK), acc, input_precision=PRECISION)
-        tl.store(target + J * CHUNK, (acc * g).to(dy.dtype.element_ty), mask=live[:, None])
-
-
-@triton.jit(do_not_specialize=["n"])
-def _query_kernel(table, sign, ids, gs, dy, dquery, dlinear, n, STEP: tl.constexpr, BLOCK: tl.constexpr,
-                  HALF: tl.constexpr, COMPLEX: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """dquery[b] = sum_j (adjoint of o in q)(dy), dlinear[b] = sum_j gs e, for BLOCK columns of both halves.
-
-    The adjoint of conj(q) * e in q is conj(dy) * e.
-    """
-    D: tl.constexpr = 2 * HALF
-    b = tl.program_id(0)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    k = tl.arange(0, CHUNK)
+    pair = tl.arange(0, 2)
     turn = tl.load(sign + b)
-    dq0 = tl.zeros((BLOCK,), tl.float32)
-    dq1 = tl.zeros((BLOCK,), tl.float32)
-    dl0 = tl.zeros((BLOCK,), tl.float32)
-    dl1 = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, STEP):
-        rows, j, live = _candidates(ids, b, start, n, STEP, WIDE)
+    dvectors += b.to(tl.int64) * D
+    both = tl.arange(0, 2 * COLUMNS)
+    both = both % COLUMNS + both // COLUMNS * HALF  # the same columns of either half, side by side
+    for start in tl.range(0, HALF, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
         e0, e1 = _gather(table, rows, columns, HALF)
-        e0, e1 = e0.to(tl.float32), e1.to(tl.float32)
-        source = dy + (b.to(tl.int64) * n + j)[:, None] * D + columns[None, :]
-        dy0 = tl.load(source, mask=live[:, None], other=0.0).to(tl.float32)
-        dy1 = tl.load(source + HALF, mask=live[:, None], other=0.0).to(tl.float32)
+        acc = tl.zeros((TILE, 2 * COLUMNS), tl.float32)
+        for i in tl.static_range(D // CHUNK):
+            block = tl.load(matrix + (i * CHUNK + k)[:, None] * D + (start + both)[None, :])
+            acc = tl.dot(y[i], block, acc, input_precision=PRECISION)
+        dy0, dy1 = tl.split(tl.permute(tl.reshape(acc * (2 * g), TILE, 2, COLUMNS), 0, 2, 1))
+        q0, q1 = _vector(query, b, columns, HALF)
+        q0, q1 = q0.to(tl.float32), q1.to(tl.float32)
         if COMPLEX:
-            dy1 = tl.where((columns == 0)[None, :], dy1, dy1 * turn)
-        y0, y1 = _compose(e0, e1, dy0, dy1, 1.0, columns, COMPLEX)
-        g = tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
-        dq0 += tl.sum(y0, 0)
-        dq1 += tl.sum(y1, 0)
-        dl0 += tl.sum(g * e0, 0)
-        dl1 += tl.sum(g * e1, 0)
-    place = b.to(tl.int64) * D + columns
-    tl.store(dquery + place, dq0)
-    tl.store(dquery + place + HALF, dq1)
-    tl.store(dlinear + place, dl0)
-    tl.store(dlinear + place + HALF, dl1)
-
-
-@triton.jit(do_not_specialize=["n"])
-def _entity_kernel(query, sign, linear, gs, dy, order, starts, dtable, n, STEP: tl.constexpr, BLOCK: tl.constexpr,
-                   HALF: tl.constexpr, COMPLEX: tl.constexpr):  # fmt: skip
-    """dtable[e] = sum of (adjoint of o in e)(dy) + gs linear over the places of e, for BLOCK columns of both halves.
-
-    Its places are order[starts[e]] .. order[starts[e + 1]]: summing them there beats adding rows atomically.
-    The adjoint of conj(q) * e in e is q * dy.
-    """
-    D: tl.constexpr = 2 * HALF
-    e = tl.program_id(0)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = (columns == 0)[None, :]
-    first, end = tl.load(starts + e), tl.load(starts + e + 1)
-    de0 = tl.zeros((BLOCK,), tl.float32)
-    de1 = tl.zeros((BLOCK,), tl.float32)
-    for start in range(first, end, STEP):
-        k = start + tl.arange(0, STEP)
-        live = k < end
-        place = tl.load(order + k, mask=live, other=0).to(tl.int64)
-        b = place // n
-        g = tl.load(gs + place, mask=live, other=0.0)[:, None]
-        source = dy + place[:, None] * D + columns[None, :]
-        dy0 = tl.load(source, mask=live[:, None], other=0.0).to(tl.float32)
-        dy1 = tl.load(source + HALF, mask=live[:, None], other=0.0).to(tl.float32)
-        vector = b[:, None] * D + columns[None, :]
-        q0, q1 = tl.load(query + vector).to(tl.float32), tl.load(query + vector + HALF).to(tl.float32)
-        if COMPLEX:
-            dy1 = tl.where(real, dy1, dy1 * tl.load(sign + b)[:, None])
+            real = (columns == 0)[None, :]
+            dy1 = tl.where(real, dy1, dy1 * turn)
             across = tl.where(real, 0.0, q1)
-            x0, x1 = q0 * dy0 - across * dy1, across * dy0 + tl.where(real, q1, q0) * dy1
+            de0, de1 = q0 * dy0 - across * dy1, across * dy0 + tl.where(real, q1, q0) * dy1
         else:
-            x0, x1 = q0 * dy0, q1 * dy1
-        de0 += tl.sum(x0 + g * tl.load(linear + vector), 0)
-        de1 += tl.sum(x1 + g * tl.load(linear + vector + HALF), 0)
-    target = dtable + e.to(tl.int64) * D + columns
-    tl.store(target, de0)
-    tl.store(target + HALF, de1)
-
-
-@triton.jit
-def _place_kernel(ids, cursor, order, n, BLOCK: tl.constexpr):
-    """order[k] for the next free k of each id: positions grouped by id, where cursor holds the start of each group."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = i < n
-    k = tl.atomic_add(cursor + tl.load(ids + i, mask=live, other=0), 1, mask=live, sem="relaxed")
-    tl.store(order + k, i, mask=live)
-
-
-def places_by_id(ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The places of ids (m,) int32 in groups of equal id, (m,), and where each group starts, (count + 1,)."""
-    sizes = torch.zeros(count + 1, dtype=torch.int32, device=ids.device)
-    sizes.scatter_add_(0, ids.long() + 1, torch.ones_like(ids))
-    starts, order = sizes.cumsum(0, dtype=torch.int32), torch.empty_like(ids)
-    _place_kernel[(triton.cdiv(len(ids), 1024),)](ids, starts.clone(), order, len(ids), BLOCK=1024)
-    return order, starts
+            de0, de1 = q0 * dy0, q1 * dy1
+        l0, l1 = _vector(linear, b, columns, HALF)
+        target = dtable + rows[:, None] * D + columns[None, :]
+        tl.atomic_add(target, de0 + g * l0, mask=live[:, None], sem="relaxed")
+        tl.atomic_add(target + HALF, de1 + g * l1, mask=live[:, None], sem="relaxed")
+        e0, e1 = e0.to(tl.float32), e1.to(tl.float32)
+        dq0, dq1 = _compose(e0, e1, dy0, dy1, 1.0, columns, COMPLEX)
+        sums = tl.sum(tl.join(tl.join(dq0, dq1), tl.join(g * e0, g * e1)), 0)  # (COLUMNS, half, query or linear)
+        place = columns[:, None, None] + (pair * HALF)[None, :, None] + (pair * size)[None, None, :]
+        tl.atomic_add(dvectors + place, sums, sem="relaxed")
 
 
 @triton.jit
@@ -334,7 +272,7 @@ class Blocks:
     stages: int = 3
     backward_tile: int = 128  # gradients of vectors: the same
     backward_chunk: int = 64
-    columns: int = 128  # columns of each half that a program sums
+    columns: int = 32  # columns of each half per step
     backward_warps: int = 8
     backward_stages: int = 3
     depth: int = 128  # gradient of M: candidates per step
@@ -350,11 +288,13 @@ def default_blocks(d: int, n: int, batch: int, groups: int, dtype: torch.dtype) 
     tile, chunk, outer = min(length, 128), min(half, 64), min(half, 64)
     if dtype == torch.float32:
         tile, chunk, outer = min(tile, 32), min(chunk, 32), 16
-    columns, warps = min(half, 128), max(4, tile // 16)
+    columns, warps = min(outer, 32), max(4, tile // 16)
     width = 2 * triton.cdiv((d + 1) // 2, chunk) * chunk  # D
     # numbers of M that a step reads, forward and backward; as many steps as fit are under way at once
     room = 3 * 2**16 // dtype.itemsize
-    stages, backward_stages = (max(1, min(3, room // size)) for size in ((width // 2 + chunk) * chunk, width * chunk))
+    stages, backward_stages = (
+        max(1, min(3, room // size)) for size in ((width // 2 + chunk) * chunk, width * 2 * columns)
+    )
     steps, programs = batch * triton.cdiv(n, tile) // groups, groups * triton.cdiv(half, outer) ** 2
     return Blocks(
         min(tile, 64), chunk, 4, min(stages, 2), tile, chunk, columns, warps, backward_stages, depth=tile, outer=outer,
@@ -400,26 +340,14 @@ class Operands:
 
     def vector_gradients(self, ids: Tensor, gs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of table (N, D), query (B, D) and linear (B, D), in fp32, from gs (B, n) = d loss / d scores."""
-        dy = self.table.new_empty(ids.numel(), self.table.shape[1])
-        _push_kernel[(len(ids) * triton.cdiv(ids.shape[1], self.blocks.backward_tile),)](
-            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, gs, dy, ids.shape[1],
-            TILE=self.blocks.backward_tile, CHUNK=self.blocks.backward_chunk, **self.constants,
-            num_warps=self.blocks.backward_warps, num_stages=self.blocks.backward_stages,
+        dtable, dvectors = (self.linear.new_zeros(shape) for shape in (self.table.shape, (2, *self.query.shape)))
+        _vectors_kernel[(len(ids) * triton.cdiv(ids.shape[1], self.blocks.backward_tile),)](
+            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, gs, dtable, dvectors,
+            ids.shape[1], self.query.numel(), TILE=self.blocks.backward_tile, CHUNK=self.blocks.backward_chunk,
+            COLUMNS=self.blocks.columns, **self.constants, num_warps=self.blocks.backward_warps,
+            num_stages=self.blocks.backward_stages,
         )  # fmt: skip
-        dquery, dlinear, dtable = (
-            torch.empty_like(x, dtype=torch.float32) for x in (self.query, self.linear, self.table)
-        )
-        sums = {"STEP": 16, "BLOCK": self.blocks.columns, "HALF": self.constants["HALF"], "num_warps": 4}
-        sums["COMPLEX"] = self.constants["COMPLEX"]
-        columns = self.constants["HALF"] // self.blocks.columns
-        _query_kernel[(len(ids), columns)](
-            self.table, self.sign, ids, gs, dy, dquery, dlinear, ids.shape[1], WIDE=self.constants["WIDE"], **sums
-        )
-        order, starts = places_by_id(ids.flatten(), len(self.table))
-        _entity_kernel[(len(self.table), columns)](
-            self.query, self.sign, self.linear, gs, dy, order, starts, dtable, ids.shape[1], **sums
-        )
-        return dtable, dquery, dlinear
+        return dtable, *dvectors
 
     def matrix_gradient(self, ids: Tensor, gs: Tensor, offsets: Tensor) -> Tensor:
         """Gradient of matrix (G, D, D), in fp32 or, where nothing is added up, the operand type.
