@@ -1,4 +1,4 @@
-"""harmonium beside PyKEEN on this machine, in one run: python benchmarks/bench_cpu.py results/bench-cpu.json [--data FOLDER].
+"""harmonium beside PyKEEN here, in one run: python benchmarks/bench_cpu.py results/bench-cpu.json [--data FOLDER].
 
 Each measurement is a process of its own, the two libraries in turn, with the same threads: FB15K-237, d = 128.
   sampled training     batch 512, 64 negatives per triple (ours: 32 heads and 32 tails), Adam; triples per second

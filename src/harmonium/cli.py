@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harmonium import __version__
 from harmonium.errors import HarmoniumError
 
 app = typer.Typer(
@@ -31,12 +32,16 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder mad
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def main_options(
     plugin: Annotated[
         list[Path] | None, typer.Option(help="A Python file to import first, such as one with your own Composition.")
     ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.", is_eager=True)] = False,
 ) -> None:
+    if version:
+        print(f"harmonium {__version__}")
+        raise typer.Exit
     for path in plugin or []:
         _import_file(path)
 
@@ -49,7 +54,10 @@ def _import_file(path: Path) -> None:
         raise HarmoniumError(f"--plugin {path}: not a Python file that can be read")
     module = module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise HarmoniumError(f"--plugin {path}: {type(error).__name__}: {error}") from error
 
 
 @app.command()
@@ -95,6 +103,7 @@ def train(
     out = out or Path("runs") / Path(data or read.data).name.split(".")[0]
     with console.training_bar() as watch:
         run = commands.train(read, data, out, overwrite=overwrite, watch=watch)
+    console.say(repr(run.graph), "bold")
     for note in run.graph.notes:
         console.say(f"note: {note}", "yellow")
     show_run(run)
@@ -108,7 +117,6 @@ def show_run(run: Any) -> None:
     from harmonium.evaluation import describe
 
     best = f"best at epoch {run.history.best_epoch} of {len(run.history.rows)}"
-    console.say(f"{run.graph!r}")
     console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
     if run.metrics:
         protocol = EvaluateConfig(**{k: v for k, v in run.metrics["protocol"].items() if k != "filter"})
@@ -257,7 +265,7 @@ def info(
     graph_or_run: Annotated[
         str, typer.Argument(metavar="GRAPH_OR_RUN", help="Dataset name, folder, file or run folder.")
     ],
-    top: Annotated[int, typer.Option(help="How many relations to list.")] = 20,
+    top: Annotated[int, typer.Option(help="How many relations to list.", min=0)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """What is in a graph or a run: counts, splits, relations with an example."""

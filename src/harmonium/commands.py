@@ -69,11 +69,20 @@ def evaluate(
 ) -> Evaluation:
     """Rank a split of the run's own graph (or of another with the same names) under a protocol.
 
+    One file as `data` is ranked whole; what the run's own graph knows is filtered as well.
+
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
     run = open_run(run)
-    graph = run.graph if data is None else _same_names(run, data if isinstance(data, Graph) else load(data))
-    return evaluation.evaluate(run.model, graph, _protocol(protocol), chunk=chunk, watch=watch)
+    chosen = _protocol(protocol)
+    if data is None:
+        graph = run.graph
+    elif isinstance(data, Graph) or not Path(data).is_file():
+        graph = _same_names(run, data if isinstance(data, Graph) else load(data))
+    else:
+        facts = _same_names(run, load(data, valid=0, test=0))
+        graph = replace(run.graph, name=facts.name, **{chosen.split: facts.train})
+    return evaluation.evaluate(run.model, graph, chosen, chunk=chunk, watch=watch)
 
 
 def _protocol(values: dict[str, Any]) -> EvaluateConfig:

@@ -237,7 +237,7 @@ def evaluate(
             known = graph.answers(slot).to(device) if protocol.filtered else None
             allowed = graph.fillers(slot, seen_in).to(device) if seen_in else None
             parts.append(rank(scorer, triples.to(device), slot, known, allowed, chunk, watch))
-    return Evaluation(protocol, graph.name, Ranks.cat(parts), graph.relations.ids, graph.categories())
+    return Evaluation(protocol, graph.name, Ranks.cat(parts), graph.relations.titles(), graph.categories())
 
 
 class Frequency:

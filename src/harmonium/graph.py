@@ -153,6 +153,10 @@ class Vocabulary:
         """What to show a person."""
         return self.labels[index] if self.labels is not None else self.ids[index]
 
+    def titles(self) -> Sequence[str]:
+        """Names for people where they tell everything apart, identifiers otherwise."""
+        return self.labels if self.labels is not None and len(set(self.labels)) == len(self) else self.ids
+
     @cached_property
     def _by_id(self) -> dict[str, int]:
         return {text: index for index, text in enumerate(self.ids)}

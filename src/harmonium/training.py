@@ -257,7 +257,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.ones(1, device=device).item()  # there, and able to compute
     except (RuntimeError, AssertionError) as error:
         raise HarmoniumError(f"train.device '{name}' cannot be used here ({str(error).splitlines()[0]})") from error
     return device

@@ -64,6 +64,9 @@ def encode(source: Source) -> Graph:
         distinct = table.unique(maintain_order=True)
         if len(distinct) < len(table):
             notes.append(f"{split}: dropped {len(table) - len(distinct):,} repeated triples of {len(table):,}")
+        seen = len(distinct.join(tables["train"].unique(), on=COLUMNS, how="semi")) if split != "train" else 0
+        if seen:
+            notes.append(f"{split}: {seen:,} of {len(distinct):,} triples are in train too (kept): its metrics flatter")
         splits[split] = Triples(*(torch.from_numpy(distinct[c].cast(pl.Int64).to_numpy().copy()) for c in COLUMNS))
     return Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
