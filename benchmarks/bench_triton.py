@@ -161,7 +161,8 @@ def sweep(result, name, problem, gs, way, start, configurations) -> Blocks:
 
 
 def main(path: str) -> None:
-    result = {"command": f"python benchmarks/bench_triton.py {path}", "device": torch.cuda.get_device_name(), "torch": torch.__version__, "checks": [], "times": []}
+    result = {"command": f"python benchmarks/bench_triton.py {path}", "device": torch.cuda.get_device_name()}
+    result |= {"torch": torch.__version__, "checks": [], "times": []}
     for case in CASES:
         result["checks"].append({"case": case, "result": attempt(check, *case)})
     result["checks"].append({"case": "fp32", "result": attempt(check_fp32)})

@@ -31,8 +31,12 @@ def numbers(metrics: dict[str, float]) -> list[str]:
 
 def demo() -> str:
     found = result("demo")
-    rows = [["HHolE, rank 8", *numbers(found["metrics"])], ["frequency baseline", *numbers(found["frequency_baseline"])]]
-    about = f"`{found['command']}`, seed {found['seed']}, trained {found['seconds']:.0f} s on {found['device']}; {found['protocol']}."
+    rows = [
+        ["HHolE, rank 8", *numbers(found["metrics"])],
+        ["frequency baseline", *numbers(found["frequency_baseline"])],
+    ]
+    about = f"`{found['command']}`, seed {found['seed']}, trained {found['seconds']:.0f} s on {found['device']}"
+    about += f"; {found['protocol']}."
     return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}"
 
 
@@ -54,14 +58,21 @@ def quality() -> str:
 def curves() -> str:
     rows = []
     for key, run in result("bench-gpu")["time_to_quality"].items():
-        rows += [[key, p["epoch"], f"{p['seconds']:.1f}", f"{p['mrr']:.4f}", f"{p['hits@1']:.4f}"] for p in run["curve"]]
+        rows += [
+            [key, p["epoch"], f"{p['seconds']:.1f}", f"{p['mrr']:.4f}", f"{p['hits@1']:.4f}"] for p in run["curve"]
+        ]
     return table(["run", "epoch", "seconds", "test MRR", "hits@1"], rows)
 
 
 def speed() -> str:
     gpu, cpu = result("bench-gpu"), result("bench-cpu")
     rows = [
-        [f"training step, {name}", f"{gpu['step_ms'][name]:.2f} ms", f"{gpu['reference_step_ms'][name]:.1f} ms (plain PyTorch)", goal]
+        [
+            f"training step, {name}",
+            f"{gpu['step_ms'][name]:.2f} ms",
+            f"{gpu['reference_step_ms'][name]:.1f} ms (plain PyTorch)",
+            goal,
+        ]
         for name, goal in (("hdistmult", "2.5 ms"), ("hhole", "3.5 ms"))
     ]
     ranking = gpu["ranking"]["hhole"]
@@ -76,7 +87,9 @@ def speed() -> str:
         for model, ratio in cpu["ratio_to_pykeen"][kind].items():
             mine, peer = cpu["ours"][f"{task}/{model}"], cpu["pykeen"][f"{task}/{model}"]
             memory = f"{mine['peak_rss_mb']:,.0f} / {peer['peak_rss_mb']:,.0f} MB"
-            rows.append([task, model, f"{mine['throughput']:,.0f} {mine['unit']}", f"{ratio:.1f} x", f"{goal} x", memory])
+            rows.append(
+                [task, model, f"{mine['throughput']:,.0f} {mine['unit']}", f"{ratio:.1f} x", f"{goal} x", memory]
+            )
     head = ["CPU, two cores, d = 128", "model", "ours", "of PyKEEN 1.11", "goal", "peak memory, ours / PyKEEN"]
     text += f"\n\n{cpu['data']}, one run of `{cpu['command']}`:\n\n{table(head, rows)}"
     rows = [
@@ -89,7 +102,12 @@ def speed() -> str:
 def scale() -> str:
     found = result("scale")
     rows = [
-        [name, " ".join(f"{s:,}" for s in sweep["sizes"]), " ".join(f"{c:.1f}" for c in sweep["milliseconds"]), f"{sweep['exponent']:.2f}"]
+        [
+            name,
+            " ".join(f"{size:,}" for size in sweep["sizes"]),
+            " ".join(f"{cost:.1f}" for cost in sweep["milliseconds"]),
+            f"{sweep['exponent']:.2f}",
+        ]
         for name, sweep in found["sweeps"].items()
     ]
     about = f"`{found['command']}`, {found['environment']['device']}; around {found['middle']}."
@@ -109,7 +127,8 @@ def render(text: str, parts: list[tuple[str, Callable[[], str]]]) -> str:
         mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
         if not mark.search(text):
             raise SystemExit(f"no part <!-- {name} --> to fill")
-        text = mark.sub(lambda found, body=make(): found[1] + body + found[2], text)
+        body = make()
+        text = mark.sub(lambda found, body=body: found[1] + body + found[2], text)
     return text
 
 

@@ -433,3 +433,27 @@ def test_every_command_explains_itself(call, command: str) -> None:
     assert result.code == 0
     assert result.words.startswith(f"Usage: harmonium {command}")
     assert getattr(cli, command).__doc__.split("\n")[0].split(":")[0] in result.words
+
+
+def test_the_version_is_told() -> None:
+    done = subprocess.run([sys.executable, "-m", "harmonium", "--version"], capture_output=True, text=True)
+    assert done.stdout.strip() == f"harmonium {harmonium.__version__}"
+    assert done.returncode == 0
+
+
+def test_a_plugin_that_fails_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    command = [sys.executable, "-m", "harmonium", "--plugin", str(tmp_path / "broken.py"), "info", "atlas"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_file_is_evaluated_whole(tmp_path: Path) -> None:
+    from harmonium.commands import evaluate, train
+    from small import family
+
+    run = train(data=family(), sets=["train.epochs=1", "model.entity_dim=4"])
+    (tmp_path / "new.tsv").write_text("person 0\ttwin\tperson 3\nperson 1\tnext\tperson 9\n")
+    assert len(evaluate(run, data=str(tmp_path / "new.tsv")).ranks) == 4

@@ -98,7 +98,11 @@ def test_repeated_triples_are_dropped_and_counted(write_folder) -> None:
     folder = write_folder({"train.txt": FACTS * 3 + "a\tr\tb\n", "valid.txt": "a\tr\tb\n", "test.txt": "b\tr\ta\n" * 2})
     graph = load(folder)
     assert graph.spell(graph.train) == [*SPELT, ("a", "r", "b")]
-    assert graph.notes == ("train: dropped 4 repeated triples of 7", "test: dropped 1 repeated triples of 2")
+    assert graph.notes == (
+        "train: dropped 4 repeated triples of 7",
+        "valid: 1 of 1 triples are in train too (kept): its metrics flatter",
+        "test: dropped 1 repeated triples of 2",
+    )
 
 
 BAD_TSV = {

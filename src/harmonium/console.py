@@ -10,6 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -26,16 +27,17 @@ def say(text: str, style: str | None = None) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str | None = None) -> None:
     """A table; numbers to the right, text to the left."""
-    grid = Table(
-        title=Text(title), caption=Text(caption) if caption else None, box=box.SIMPLE_HEAD, title_justify="left"
-    )
-    grid.title_style, grid.caption_style, grid.caption_justify = "bold", "dim", "left"
+    say(title, "bold")
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for position, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
         grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
-    console.print(grid)
+    console.print(Padding(grid, (0, 0, 0, 2)))
+    if caption:
+        say(f"  {caption}", "dim")
+    console.print()
 
 
 def number(value: Any) -> str:

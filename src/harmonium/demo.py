@@ -19,10 +19,10 @@ SETTINGS = [
     "train.negatives=64",
     "train.batch_size=256",
     "train.learning_rate=0.02",
-    "train.epochs=30",
+    "train.epochs=40",
     "train.evaluate_every=10",
 ]
-QUERIES = [{"relation": "official language", "tail": "Portuguese"}, {"head": "Austria", "relation": "borders"}]
+QUERIES = [{"relation": "official language", "tail": "German"}, {"head": "North Macedonia", "relation": "borders"}]
 GUISES = [("Switzerland", "official language", language) for language in ("German", "French", "Italian")]
 
 

@@ -63,8 +63,8 @@ def test_it_beats_the_baseline_and_says_by_which_protocol(demo: Demo, run: harmo
 
 def test_it_answers_two_questions_by_name(demo: Demo, run: harmonium.Run) -> None:
     for title, query in (
-        ("(?, official language, Portuguese)", {"relation": "official language", "tail": "Portuguese"}),
-        ("(Austria, borders, ?)", {"head": "Austria", "relation": "borders"}),
+        ("(?, official language, German)", {"relation": "official language", "tail": "German"}),
+        ("(North Macedonia, borders, ?)", {"head": "North Macedonia", "relation": "borders"}),
     ):
         assert title in demo.out
         answers = harmonium.predict(run, **query, top=8)

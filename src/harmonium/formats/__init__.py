@@ -45,9 +45,7 @@ def read(path: Path) -> Source:
 
 def encode(source: Source) -> Graph:
     """Names to ids, in order of first appearance (train first); repeated triples are dropped and counted."""
-    tables = {
-        split: source.splits.get(split, pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.String))) for split in SPLITS
-    }
+    tables = {split: source.splits.get(split, source.splits["train"].clear()) for split in SPLITS}
     entities, relations = source.entities, source.relations
     if entities is None or relations is None:
         everything = pl.concat(tables.values())
