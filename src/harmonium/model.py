@@ -163,7 +163,8 @@ class Snapshot:
 
     def gather_both(self, queries: Triples) -> None:
         """Gather heads and tails together: one gradient of the table's size instead of two."""
-        both = F.embedding(torch.cat([queries.head, queries.tail]), self.entities).split(len(queries))
+        sparse = not self.entities.is_cuda and self.entities.grad_fn is not None  # a table's own gradient stays dense
+        both = F.embedding(torch.cat([queries.head, queries.tail]), self.entities, sparse=sparse).split(len(queries))
         for ids, rows in zip((queries.head, queries.tail), both, strict=True):
             self.gathered[id(ids), id(self.entities)] = (rows, ids, self.entities)
 

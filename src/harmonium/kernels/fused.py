@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers that glibc's mallopt knows these by
+BLOCK_ROWS = 2048  # of a table, worked on at once by a CPU
 PART = 256  # queries whose rows are added at once: they stay in the processor's cache
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
@@ -165,20 +166,34 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 class UnitRows(torch.autograd.Function):
-    """u = e / |e|, with the gradient (g - u (u.g)) / |e| in as few passes over the table as it takes."""
+    """u = e / |e|, with the gradient (g - u (u.g)) / |e|. On a CPU by blocks, so that rows pass through the cache once."""
 
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
-        shrink = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_(min=1e-12).reciprocal_()
-        unit = rows * shrink
+        unit = torch.empty_like(rows)
+        shrink = rows.new_empty(*rows.shape[:-1], 1)
+        for some, out, scale in _blocks(rows, unit, shrink):
+            torch.linalg.vector_norm(some, dim=-1, keepdim=True, out=scale)
+            scale.clamp_(min=1e-12).reciprocal_()
+            torch.mul(some, scale, out=out)
         ctx.save_for_backward(unit, shrink)
         return unit
 
     @staticmethod
     def backward(ctx, g: Tensor) -> Tensor:
         unit, shrink = ctx.saved_tensors
-        along = torch.linalg.vecdot(g, unit).unsqueeze(-1)
-        return torch.addcmul(g, unit, along, value=-1).mul_(shrink)
+        g = g.to_dense() if g.is_sparse else g
+        gradient = torch.empty_like(unit)
+        for some, direction, scale, out in _blocks(g, unit, shrink, gradient):
+            along = torch.linalg.vecdot(some, direction).unsqueeze(-1)
+            torch.addcmul(some, direction, along, value=-1, out=out).mul_(scale)
+        return gradient
+
+
+def _blocks(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same rows of each table, so many at a time that they stay in a processor's cache; all at once on a GPU."""
+    size = len(tables[0]) if tables[0].is_cuda or tables[0].dim() < 2 else BLOCK_ROWS
+    return zip(*(table.split(max(size, 1)) for table in tables), strict=True)
 
 
 def linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
