@@ -44,7 +44,7 @@ class SlotMap:
         """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
         return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2))
 
-    def select(self, rows: Tensor) -> SlotMap:
+    def select(self, rows: Tensor | slice) -> SlotMap:
         """The maps of some queries."""
         return replace(self, first=self.first[rows], second=self.second[rows])
 
@@ -127,9 +127,9 @@ class Composition(ABC):
         return pull(cotangent.expand_as(composed))[0]
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor | None:
-        """(b, n): at least |x|^2 for each query and candidate, found cheaply; None when there is no such bound.
+        """(b, n): at least |Te|^2 for each query and candidate, found cheaply; None when there is no such bound.
 
-        With one, exact ranking can leave most candidates unscored (kernels/pruning.py).
+        (|x|^2, where the composition is linear.) With one, exact ranking can leave most candidates unscored (kernels/pruning.py).
         """
         return None
 

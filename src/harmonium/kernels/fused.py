@@ -45,8 +45,12 @@ def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
 def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     rows = F.embedding(ids, table)  # (b, n, slot_dim)
     if form.basis is None:
-        composed = slot_map.beside_candidates().apply(rows)
-        return Quadratic.apply(composed.flatten(0, 1), form.core, form.vector).view_as(ids) + form.constant
+        size = len(ids) if ids.is_cuda else max(1, BLOCK_ROWS // ids.shape[1])
+        scores = []
+        for start, some in zip(range(0, len(ids), size), rows.split(size), strict=True):
+            composed = slot_map.select(slice(start, start + size)).beside_candidates().apply(some)
+            scores.append(Quadratic.apply(composed.flatten(0, 1), form.core, form.vector).view(some.shape[:-1]))
+        return torch.cat(scores) + form.constant
     query, constant = linear_query(form, slot_map)
     heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
     linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)

@@ -49,46 +49,41 @@ class Pruner:
         bound = slot_map.composition.norm_bound(slot_map, candidates)  # (b, n)
         if bound is None:
             return None
+        bound_error = candidates.shape[-1] * torch.finfo(bound.dtype).eps  # of a sum of so many terms
         best = _pair_scores(self.form, slot_map, candidates, torch.arange(len(truth), device=truth.device), truth)
         while True:
-            low, high = self._interval(slot_map, candidates, bound)
-            low -= best[:, None]
-            high -= best[:, None]
-            open_ = (low <= 0) & (high >= 0)
-            share = open_.float().mean().item()
+            low, high = self._interval(slot_map, candidates, bound * (1 + 4 * bound_error), best)
+            row, column = ((low <= 0) & (high >= 0)).nonzero(as_tuple=True)
+            share = len(row) / low.numel()
             if share <= DENSE or self.followed >= min(MOST, len(self.values)):
                 break
             self.followed = min(4 * max(self.followed, 1), MOST, len(self.values))
         if share > 5 * DENSE:
             return None
-        open_[torch.arange(len(truth), device=truth.device), truth] = True
-        row, column = open_.nonzero(as_tuple=True)
-        self.total += open_.numel()
-        self.decided += open_.numel() - len(row)
+        self.total += low.numel()
+        self.decided += low.numel() - len(row)
         exact = _pair_scores(self.form, slot_map, candidates, row, column) - best[row]
-        decided = torch.where(low > 0, low, high)
-        decided[row, column] = exact.to(decided.dtype)
-        return decided
+        high[row, column] = exact.to(high.dtype)  # elsewhere the sign of `high` is decided already
+        high[torch.arange(len(truth), device=truth.device), truth] = 0
+        return high
 
-    def _interval(self, slot_map, candidates: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-        """(b, n) twice: numbers below and above every score, rounding allowed for."""
+    def _interval(self, slot_map, candidates: Tensor, rest: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, n) twice: below and above every score's advantage over `best`, rounding allowed for. Uses `rest` up."""
         query, constant = fused.linear_query(self.form, slot_map)
-        middle, rest = torch.addmm(constant, query, candidates.T), bound
-        size = middle.abs().amax(dim=1, keepdim=True)
-        if self.followed:
-            for value, head in zip(
-                self.values[: self.followed].tolist(),
-                slot_map.heads(self.directions[: self.followed]).unbind(1),
-                strict=True,
-            ):
-                square = (head @ candidates.T).square_()
-                middle = middle.add_(square, alpha=value)
-                rest = rest - square
+        middle = torch.addmm(constant - best[:, None].to(query.dtype), query, candidates.T)
+        heads = slot_map.heads(self.directions[: self.followed]).unbind(1) if self.followed else ()
+        longest = torch.linalg.vector_norm(candidates, dim=-1).max()
+        size = torch.linalg.vector_norm(query, dim=-1) * longest + best.abs().to(query.dtype)
+        for value, head in zip(self.values[: self.followed].tolist(), heads, strict=True):
+            square = (head @ candidates.T).square_()
+            middle.add_(square, alpha=value)
+            rest.sub_(square)
+            size = size + abs(value) * (torch.linalg.vector_norm(head, dim=-1) * longest).square()
         left = self.values[self.followed :]
         lowest, highest = (0.0, 0.0) if not len(left) else (min(left.min().item(), 0), max(left.max().item(), 0))
-        rest = rest.clamp(min=0)
-        slack = 64 * torch.finfo(middle.dtype).eps * size
-        return torch.add(middle, rest, alpha=lowest) - slack, middle.add_(rest, alpha=highest) + slack
+        rest.clamp_(min=0)
+        slack = (64 * torch.finfo(middle.dtype).eps * size)[:, None]
+        return torch.add(middle - slack, rest, alpha=lowest), middle.add_(slack).add_(rest, alpha=highest)
 
 
 def _pair_scores(form, slot_map, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
