@@ -19,7 +19,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Answers, Graph, Groups, Slot, Triples
 from harmonium.kernels.fused import keep_freed_memory
 
-CHUNK_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 26}  # scores held at once: 32 MB on a CPU
+CHUNK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores held at once: 16 MB on a CPU stay in its cache
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
 
