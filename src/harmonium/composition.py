@@ -129,7 +129,8 @@ class Composition(ABC):
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor | None:
         """(b, n): at least |Te|^2 for each query and candidate, found cheaply; None when there is no such bound.
 
-        (|x|^2, where the composition is linear.) With one, exact ranking can leave most candidates unscored (kernels/pruning.py).
+        (|x|^2, where the composition is linear.) With one, exact ranking can leave most candidates unscored
+        (kernels/pruning.py).
         """
         return None
 
