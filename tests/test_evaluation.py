@@ -163,3 +163,13 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
     broken = Table(*[torch.full((3, 12, 12), math.nan)] * 2)
     with pytest.raises(HarmoniumError, match="not numbers"):
         evaluate(broken, make_graph())
+
+
+def test_ranking_keeps_nothing_of_past_chunks() -> None:
+    from harmonium.config import Config
+    from harmonium.training import build_model
+
+    graph = make_graph()
+    snapshot = build_model(Config().model, graph.n_entities, graph.n_relations).snapshot()
+    rank(snapshot, graph.test, Slot.TAIL, chunk=2)
+    assert not snapshot.gathered

@@ -130,11 +130,11 @@ class Snapshot:
 
     composition: Composition
     entities: Tensor  # (n_entities, entity_dim)
-    relations: Tensor  # (n_relations, twice that when reciprocal, relation_dim)
+    relations: Tensor  # (n_relations or, reciprocal, twice as many, relation_dim)
     form: QuadraticForm
     n_relations: int
     reciprocal: bool
-    gathered: dict = field(default_factory=dict)
+    gathered: dict = field(default_factory=dict)  # what one training step gathered
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
         """How candidates for the open slot become composed vectors.
@@ -155,7 +155,9 @@ class Snapshot:
         return SlotMap(self.composition, slot, first, second, slot_dim, relation, self.relations)
 
     def gather(self, ids: Tensor, table: Tensor) -> Tensor:
-        """Rows of a table; the same ids are gathered once, since every gather costs a gradient of the table's size."""
+        """Rows of a table; in training the same ids are gathered once: every gather costs a gradient of the table's size."""
+        if not torch.is_grad_enabled():
+            return F.embedding(ids, table)
         key = (id(ids), id(table))
         if key not in self.gathered:
             self.gathered[key] = (F.embedding(ids, table), ids, table)
@@ -190,7 +192,8 @@ class Snapshot:
 
     def score_sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(n, m) for each slot: the scores of each query's own candidates ids (n, m) there, head and tail at once."""
-        self.gather_both(queries)
+        if torch.is_grad_enabled():
+            self.gather_both(queries)
         slot_maps, table = [self.slot_map(slot, queries) for slot in ids], self.candidates(next(iter(ids)))
         scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()))
         return dict(zip(ids, scores, strict=True))
