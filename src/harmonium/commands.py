@@ -132,9 +132,8 @@ def neighbours(
     run = open_run(run)
     if slot not in ("head", "tail"):
         raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
-    graph = run.graph
-    row = [graph.entities.index(head), graph.relations.index(relation), graph.entities.index(tail)]
-    return neighbourhoods.neighbours(run.model, graph, Triples.from_rows([row]), Slot(slot), count, typed)
+    triple = run.graph.triple(head, relation, tail)
+    return neighbourhoods.neighbours(run.model, run.graph, triple, Slot(slot), count, typed)
 
 
 def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from harmonium import cli, commands, console, prediction
 from harmonium.config import Config
 from harmonium.datasets import load
-from harmonium.graph import Triples
 from harmonium.report import guises_figure
 from harmonium.run import Run, reserve
 
@@ -45,12 +44,7 @@ def demo(out: str | Path = "runs/demo", seed: int = 0) -> Run:
     for guise in GUISES:
         cli.show_neighbourhood(commands.neighbours(run, *guise))
     figure = Path(out) / "guises.png"
-    guises_figure(run.model, run.graph, [_triple(run, *guise) for guise in GUISES], figure)
+    guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
     console.say(f"run folder: {run.path}    figure: {figure}", "bold")
     console.say(f'next: harmonium predict {run.path} --head Switzerland --relation "official language"')
     return run
-
-
-def _triple(run: Run, head: str, relation: str, tail: str) -> Triples:
-    entities, relations = run.graph.entities, run.graph.relations
-    return Triples.from_rows([[entities.index(head), relations.index(relation), entities.index(tail)]])

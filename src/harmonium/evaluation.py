@@ -111,7 +111,7 @@ def rank(
 def _count(scores: Tensor, queries: Triples, slot: Slot, known: Answers | None, candidates: Groups | None) -> Ranks:
     truth = queries[slot]
     target = scores.gather(1, truth[:, None])  # (b, 1)
-    if torch.isnan(scores.sum()):
+    if torch.isnan(scores.sum()) and torch.isnan(scores).any():  # the sum alone also fails for opposite infinities
         raise HarmoniumError("the model gave scores that are not numbers; train again with a smaller learning rate")
     if candidates is None:
         flags = torch.empty_like(scores)  # sums of floating-point ones are quick, and exact up to 2^24 candidates

@@ -223,6 +223,12 @@ class Graph:
             raise HarmoniumError(f"the {name} split of '{self.name}' has no triples; it has {have or 'none at all'}")
         return triples
 
+    def triple(self, head: str, relation: str, tail: str) -> Triples:
+        """One triple from names."""
+        return Triples.from_rows(
+            [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
+        )
+
     def facts(self, splits: Sequence[str] = SPLITS) -> Triples:
         """The triples of several splits together."""
         return Triples.cat([getattr(self, split) for split in splits])

@@ -19,6 +19,7 @@ from harmonium.evaluation import evaluate
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
 from harmonium.kernels.fused import keep_freed_memory, matmul_precision
+from harmonium.kernels.gpu import group_by_relation
 from harmonium.model import GradientGraph, Snapshot
 from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
 from harmonium.optimiser import Adagrad, RowAdagrad, RowAdam
@@ -240,11 +241,8 @@ def touched_rows(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor,
 
 def distinct_relations(batch: Triples, room: int) -> tuple[Tensor, Triples]:
     """The distinct relations of a batch, padded to `room`, and the batch, sorted by relation, in places along them."""
-    ordered, order = batch.relation.sort(stable=True)
-    place = torch.zeros_like(ordered)
-    place[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-    ids = torch.zeros(room, dtype=torch.int64, device=place.device).scatter_(0, place, ordered)
-    return ids, Triples(batch.head[order], place, batch.tail[order])
+    order, place, ids, _ = group_by_relation(batch.relation, room)
+    return ids, Triples(batch.head[order], place.long(), batch.tail[order])
 
 
 def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device | str) -> dict[str, float]:
