@@ -30,6 +30,7 @@ SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000
 PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]
 MODELS = {"hdistmult": ["model.composition=distmult"], "hhole": ["model.composition=hole"]}
 
+SHORT = ["model.entity_dim=128", "train.negatives=100", "train.epochs=5", "train.evaluate_every=5"]
 HHOLE_RECIPE = ["model.faithfulness=1.0", "train.learning_rate=0.003", "train.epochs=20", "train.evaluate_every=5"]
 COMPLEX_RECIPE = [
     "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
@@ -57,8 +58,7 @@ def time_steps(graph: Graph, settings: list[str], way: str, steps: int) -> float
     generator = torch.Generator("cuda").manual_seed(0)
     with kernels.use(way):
         take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
-        order = torch.randperm(len(graph.train), generator=generator, device="cuda")
-        take_step.begin_epoch(order)
+        order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator, device="cuda"))
         batches = order.split(config.train.batch_size)
         for index in batches[:8]:
             take_step(index)
@@ -77,8 +77,7 @@ def profile_step(graph: Graph, settings: list[str], base: list[str] = PAPER) -> 
     model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
     take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
-    order = torch.randperm(len(graph.train), generator=generator, device="cuda")
-    take_step.begin_epoch(order)
+    order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator, device="cuda"))
     batches = order.split(config.train.batch_size)
     for index in batches[:3]:
         take_step.move(index)
@@ -120,6 +119,22 @@ def time_ranking(model, graph: Graph, check: int = 500) -> dict:
     }
 
 
+def accuracy(graph: Graph, seeds: int = 3) -> dict[str, dict[str, list[float]]]:
+    """Validation MRR after equal short training of a smaller model, by the bf16 kernels and by plain PyTorch (TF32)."""
+    found = {}
+    for name, settings in MODELS.items():
+        found[name] = {"gpu": [], "fused": []}
+        for seed in range(seeds):
+            config = Config.read(None, [*settings, *SHORT, f"train.seed={seed}"])
+            for way, scores in found[name].items():
+                model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
+                with kernels.use(way):
+                    fit(model, graph, config)
+                scores.append(evaluate(model, graph, EvaluateConfig(split="valid"), device="cuda").metrics["mrr"])
+        print("accuracy", name, found[name], flush=True)
+    return {"settings": SHORT, "valid_mrr": found}
+
+
 def time_to_quality(graph: Graph, settings: list[str], protocol: EvaluateConfig, goal: float) -> tuple[dict, object]:
     """Train, and say when the test metric first reached the goal, by looking at it after every validation.
 
@@ -153,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--data")
-    parser.add_argument("--parts", default="steps,ranking,complex,hhole")
+    parser.add_argument("--parts", default="steps,accuracy,ranking,complex,hhole")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--hhole", default="", help="extra settings, separated by spaces")
     parser.add_argument("--complex", default="")
@@ -203,6 +218,8 @@ def main() -> None:
         attempt("steps", steps)
     if "ranking" in parts:
         attempt("ranking", ranking)
+    if "accuracy" in parts:
+        attempt("accuracy", lambda: result.update(accuracy=accuracy(graph)))
     if "complex" in parts:
         recipe = [*COMPLEX_RECIPE, *options.complex.split()]
         attempt("complex", lambda: quality("complex", recipe, EvaluateConfig(), 0.84))

@@ -40,11 +40,11 @@ CASES = [  # way, d, n, groups
     (COMPLEX, 98, 501, 1),
 ]
 SWEEP = {
-    "forward": [{}, {"tile": 64, "warps": 4, "stages": 2}, {"tile": 64, "warps": 4, "stages": 3}],
-    "backward": [{}, {"backward_chunk": 128}, {"backward_stages": 2}],
-    "moment": [{}, {"split": 52}, {"split": 132}, {"depth": 64, "split": 132}],
+    "forward": [{}, {"rows": 16}, {"width": 256}, {"warps": 4}],
+    "backward": [{}, {"gradient_rows": 16}, {"columns": 128, "gradient_rows": 4}],
+    "moment": [{}, {"step": 64, "moment_stages": 4}, {"moment_stages": 2}, {"split": 26}, {"split": 132}],
 }
-GROUPED = {"moment": [{}, {"depth": 64}, {"depth": 32}, {"split": 2}, {"split": 2, "depth": 64}]}
+GROUPED = SWEEP | {"moment": [*SWEEP["moment"][:3], {"split": 2}, {"split": 4}]}
 
 
 def sign_of(way, batch) -> torch.Tensor | None:
@@ -112,10 +112,11 @@ def parts(problem, gs, way, blocks) -> dict:
     ids, rest = problem["ids"], {name: x for name, x in problem.items() if name != "ids"}
     op = prepare(**rest, sign=sign_of(way, BATCH), n=N, blocks=blocks)
     offsets = torch.searchsorted(op.group, torch.arange(len(op.matrix) + 1, device="cuda").int(), out_int32=True)
+    _, y, pushed = op.scores(ids)
     return {
         "forward": lambda: op.scores(ids),
-        "backward": lambda: op.vector_gradients(ids, gs),
-        "moment": lambda: op.matrix_gradient(ids, gs, offsets),
+        "backward": lambda: op.vector_gradients(ids, gs, pushed),
+        "moment": lambda: op.matrix_gradient(gs, y, offsets),
     }
 
 
@@ -169,7 +170,7 @@ def main(path: str) -> None:
     for way, groups in ((PRODUCT, 1), (COMPLEX, 272)):
         problem, gs = real_problem(groups)
         start = default_blocks(D, N, BATCH, groups, torch.bfloat16)
-        best = sweep(result, way, problem, gs, way, start, SWEEP if groups == 1 else SWEEP | GROUPED)
+        best = sweep(result, way, problem, gs, way, start, SWEEP if groups == 1 else GROUPED)
         result[f"best_{way}"], result[f"total_{way}"] = asdict(best), attempt(time_total, problem, gs, way, best)
     result["seconds"] = time.perf_counter() - START
     Path(path).write_text(json.dumps(result, indent=1))

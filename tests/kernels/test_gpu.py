@@ -13,13 +13,15 @@ from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony
 from harmonium.kernels import gpu
 from harmonium.model import GradientGraph
+from harmonium.training import distinct_relations
 from kernels.test_triton import DEVICE  # decides how Triton runs, and skips where there is none
 
 
 @pytest.mark.parametrize("name", ["distmult", "hole", "complex"])
 @pytest.mark.parametrize("dim", [6, 7, 16])
 @pytest.mark.parametrize("faithfulness", [1.0, math.inf])
-def test_scores_and_gradients_equal_the_reference(name: str, dim: int, faithfulness: float, monkeypatch) -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_scores_and_gradients_equal_the_reference(name, dim, faithfulness, in_order, monkeypatch) -> None:
     if name == "complex" and dim % 2:
         dim += 1
     monkeypatch.setattr(gpu, "OPERANDS", torch.float32)
@@ -28,11 +30,13 @@ def test_scores_and_gradients_equal_the_reference(name: str, dim: int, faithfuln
     with torch.no_grad():
         model.form.free.add_(torch.randn(dim, dim, generator=torch.Generator().manual_seed(1)).to(DEVICE))
     queries = Triples.from_rows([[0, 4, 3], [5, 1, 5], [7, 4, 12], [2, 0, 1]]).to(DEVICE)
-    generator = torch.Generator().manual_seed(2)
+    generator, relations = torch.Generator().manual_seed(2), None
     ids = {slot: torch.randint(13, (4, 9), generator=generator).to(DEVICE) for slot in (Slot.HEAD, Slot.TAIL)}
+    if in_order:
+        relations, queries = distinct_relations(queries[queries.relation.argsort(stable=True)], 4)
     found = []
     for way in ("reference", "gpu"):
-        snapshot, parameters = model.snapshot(), list(model.parameters())
+        snapshot, parameters = model.snapshot(None, relations), list(model.parameters())
         maps = [snapshot.slot_map(slot, queries) for slot in ids]
         parts = (snapshot.entities, list(ids.values()))
         if way == "gpu":
@@ -45,12 +49,32 @@ def test_scores_and_gradients_equal_the_reference(name: str, dim: int, faithfuln
         torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-4)
 
 
-def test_groups_by_relation() -> None:
-    order, group, members, offsets = gpu.group_by_relation(torch.tensor([4, 1, 4, 0]), 9)
-    assert order.tolist() == [3, 1, 0, 2]
-    assert group.tolist() == [0, 1, 2, 2]
-    assert members.tolist()[:3] == [0, 1, 4]
-    assert offsets.tolist() == [0, 1, 2, 4, 4]
+def test_runs_of_a_sorted_list() -> None:
+    place, ids = gpu.runs(torch.tensor([0, 1, 4, 4]), 5)
+    assert place.tolist() == [0, 1, 2, 2]
+    assert ids.tolist()[:3] == [0, 1, 4]
+
+
+@pytest.mark.parametrize("n, d", [(1, 1), (5, 7), (33, 130)])
+def test_unit_rows_and_their_gradient(n: int, d: int) -> None:
+    from harmonium.kernels import triton
+
+    generator = torch.Generator().manual_seed(0)
+    rows, g = (torch.randn(n, d, generator=generator).to(DEVICE) for _ in range(2))
+    rows[0] = 0
+    unit, shrink = triton.unit_rows(rows)
+    rows.requires_grad_()
+    expected = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    torch.testing.assert_close(unit, expected.detach())
+    expected[1:].backward(g[1:])
+    torch.testing.assert_close(triton.unit_rows_gradient(g, unit, shrink)[1:], rows.grad[1:])
+
+
+def test_scaled_columns() -> None:
+    from harmonium.kernels.triton import scaled_columns
+
+    matrix, scales = torch.randn(67, 65, device=DEVICE), torch.randn(3, 65, device=DEVICE)
+    torch.testing.assert_close(scaled_columns(matrix, scales), matrix * scales[:, None])
 
 
 def test_says_why_it_is_not_chosen() -> None:

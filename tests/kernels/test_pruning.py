@@ -20,7 +20,7 @@ N_ENTITIES, N_RELATIONS = 60, 4
 
 def model_of(name: str, faithfulness: float, size_of_w: float, size_of_b: float, rank: int | None) -> GradientGraph:
     composition = find_composition(name)
-    dim = composition.dim(4, 4)
+    dim = composition.dim(4, composition.relation_dim(4))
     form = Harmony(dim, faithfulness, cap=min(0.9 * faithfulness, 5.0), rank=rank)
     model = GradientGraph(composition, N_ENTITIES, N_RELATIONS, 4, form)
     model.initialise("paper", torch.Generator().manual_seed(1))

@@ -3,6 +3,7 @@
 Linear forms never compose a candidate: score = (T'c).e is one matrix product. Quadratic forms over shared candidates
 use squared heads, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k' and q_k = T'u_k, so no
 (queries, candidates, dim) tensor exists; when gradients are wanted the definition is recomputed in pieces instead.
+Where a candidate has fewer coordinates than the form (tensor products), the form is pulled back to it: e'(T'AT)e.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from harmonium.kernels.gpu import has_triton
+
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers that glibc's mallopt knows these by
 BLOCK_ROWS = 2048  # of a table, worked on at once by a CPU
 PART = 256  # queries whose rows are added at once: they stay in the processor's cache
+LIFTED = 1024  # at most so many products of two coordinates are kept for every candidate
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
 
@@ -28,6 +32,10 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     if form.core is None:
         query, constant = linear_query(form, slot_map)
         return linear_scores(constant, query, candidates)
+    if _is_smaller(form, slot_map) and slot_map.slot_dim**2 <= LIFTED:
+        query, constant = linear_query(form, slot_map)
+        squares = (candidates[:, :, None] * candidates[:, None, :]).flatten(1)  # (n, slot_dim^2)
+        return linear_scores(constant, query, candidates) + _pulled_back(form, slot_map).flatten(1) @ squares.T
     if torch.is_grad_enabled():
         return _in_pieces(form, slot_map, candidates)
     return _squared_heads(form, slot_map, candidates)
@@ -44,6 +52,10 @@ def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
 
 def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     rows = F.embedding(ids, table)  # (b, n, slot_dim)
+    if _is_smaller(form, slot_map):
+        query, constant = linear_query(form, slot_map)
+        linear = (rows @ query.unsqueeze(-1)).squeeze(-1)
+        return linear + ((rows @ _pulled_back(form, slot_map)) * rows).sum(-1) + constant
     if form.basis is None:
         size = len(ids) if ids.is_cuda else max(1, BLOCK_ROWS // ids.shape[1])
         scores = []
@@ -55,6 +67,16 @@ def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
     linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
     return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
+
+
+def _is_smaller(form, slot_map) -> bool:
+    return slot_map.slot_dim < len(form.core)
+
+
+def _pulled_back(form, slot_map) -> Tensor:
+    """T'AT (b, slot_dim, slot_dim): the quadratic part as a form in the candidate."""
+    seen = form.project(slot_map.dense())  # (b, slot_dim, rank)
+    return seen @ form.core @ seen.mT
 
 
 def linear_scores(constant: Tensor, query: Tensor, candidates: Tensor) -> Tensor:
@@ -174,6 +196,12 @@ class UnitRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
+        if _by_triton(rows):
+            from harmonium.kernels import triton
+
+            unit, shrink = triton.unit_rows(rows.contiguous())
+            ctx.save_for_backward(unit, shrink)
+            return unit
         unit = torch.empty_like(rows)
         shrink = rows.new_empty(*rows.shape[:-1], 1)
         for some, out, scale in _blocks(rows, unit, shrink):
@@ -187,11 +215,19 @@ class UnitRows(torch.autograd.Function):
     def backward(ctx, g: Tensor) -> Tensor:
         unit, shrink = ctx.saved_tensors
         g = g.to_dense() if g.is_sparse else g
+        if _by_triton(g):
+            from harmonium.kernels import triton
+
+            return triton.unit_rows_gradient(g.contiguous(), unit, shrink)
         gradient = torch.empty_like(unit)
         for some, direction, scale, out in _blocks(g, unit, shrink, gradient):
             along = torch.linalg.vecdot(some, direction).unsqueeze(-1)
             torch.addcmul(some, direction, along, value=-1, out=out).mul_(scale)
         return gradient
+
+
+def _by_triton(rows: Tensor) -> bool:
+    return rows.is_cuda and rows.dim() == 2 and has_triton()
 
 
 def _blocks(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -247,7 +283,7 @@ def _in_pieces(form, slot_map, candidates: Tensor) -> Tensor:
     per_candidate = len(slot_map.first) * len(form.vector)
     pieces = candidates.split(max(1, PIECE // per_candidate))
     score = lambda e: form(wide.apply(e))  # noqa: E731
-    return torch.cat([checkpoint(score, piece, use_reentrant=False) for piece in pieces], dim=1)
+    return torch.cat([checkpoint(score, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces], dim=1)
 
 
 @cache

@@ -8,19 +8,24 @@ frequency domain). The kernels then gather, compose, multiply and reduce without
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 OPERANDS = torch.bfloat16  # of the products; sums are float32. Tests set float32.
+
+
+@cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 def obstacle(form, slot_map, table: Tensor) -> str | None:
     """Why these kernels cannot be used, or None when they can."""
     if not table.is_cuda:
         return "the tensors are not on a GPU"
-    if importlib.util.find_spec("triton") is None:
+    if not has_triton():
         return "Triton is not installed"
     if form.core is None or form.basis is not None:
         return "the form has no full matrix"
@@ -33,41 +38,51 @@ def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
     """(b, n) for each slot map: see `reference.sampled_scores`. All are scored in one launch, sharing the matrices."""
     from harmonium.kernels.triton import quadratic_scores
 
-    parts = [slot_map.composition.elementwise(slot_map) for slot_map in slot_maps]
-    query = torch.cat([part.query for part in parts])
-    linear = torch.cat([slot_map.transpose(form.vector) for slot_map in slot_maps])
-    everyone, first = torch.cat(list(ids)), parts[0]
-    if first.basis is not None:
-        table, linear = table @ first.basis.T, linear @ first.basis.T
-    sign = None
-    if first.is_complex:
-        sign = torch.cat([p.query.new_full((len(p.query),), -1.0 if p.conjugate else 1.0) for p in parts])
-    if not first.weighted:
-        group = torch.zeros_like(everyone[:, 0], dtype=torch.int32)
-        scores = quadratic_scores(table, query, everyone, form.core[None], group, linear, sign, operand_dtype=OPERANDS)
+    parts, first = [slot_map.composition.elementwise(slot_map) for slot_map in slot_maps], slot_maps[0]
+    linear = [slot_map.transpose(form.vector) for slot_map in slot_maps]
+    signs = [part.query.new_full((len(part.query),), -1.0 if part.conjugate else 1.0) for part in parts]
+    basis, matrix, offsets, join, divide = parts[0].basis, form.core[None], None, side_by_side, apart
+    if basis is not None:
+        table, linear = table @ basis.T, [some @ basis.T for some in linear]
+    if not first.composition.by_relation:
+        group = torch.zeros(len(ids) * len(ids[0]), dtype=torch.int32, device=table.device)
+    elif first.in_order and all(slot_map.relation_ids is first.relation_ids for slot_map in slot_maps):
+        relations = first.relation_table
+        group = first.relation_ids.repeat_interleave(len(ids)).int()
+        offsets = torch.searchsorted(group, torch.arange(len(relations) + 1, device=group.device).int(), out_int32=True)
     else:
-        relation_ids, relations = torch.cat([s.relation_ids for s in slot_maps]), slot_maps[0].relation_table
-        order, group, members, offsets = group_by_relation(relation_ids, len(relations))
-        matrix = RelationMatrices.apply(form.core, F.embedding(members, relations), first.basis, OPERANDS)
-        query, linear = F.embedding(order, query), F.embedding(order, linear)
-        sorted_ = quadratic_scores(
-            table, query, everyone[order], matrix, group, linear, sign[order], offsets, operand_dtype=OPERANDS
-        )
-        scores = torch.empty_like(sorted_).index_copy(0, order, sorted_)
-    return list((scores + form.constant).split([len(part) for part in ids]))
+        ordered, order = torch.cat([slot_map.relation_ids for slot_map in slot_maps]).sort(stable=True)
+        group, members = runs(ordered, min(len(ordered), len(first.relation_table)))
+        relations, back = first.relation_table[members], order.argsort()
+        join, divide = lambda some: torch.cat(some)[order], lambda scores, count: scores[back].chunk(count)
+    if first.composition.by_relation:
+        matrix = RelationMatrices.apply(form.core, relations, basis, OPERANDS)
+    scores = quadratic_scores(
+        table, join([part.query for part in parts]), join(list(ids)), matrix, group, join(linear),
+        join(signs) if parts[0].is_complex else None, offsets, operand_dtype=OPERANDS,
+    )  # fmt: skip
+    return list(divide(scores + form.constant, len(ids)))
 
 
-def group_by_relation(relation_ids: Tensor, n_relations: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries in order of relation: their order (b,), group of each (b,), relation of each group (g,), offsets (g + 1,).
+def side_by_side(parts) -> Tensor:
+    """(b * k, ...): rows of k tensors (b, ...) in turn, so that what is sorted stays sorted."""
+    return torch.stack(list(parts), dim=1).flatten(0, 1)
 
-    g = min(b, n_relations) whatever the data, so that nothing waits for the host; groups that are left over are empty.
+
+def apart(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The inverse of `side_by_side`."""
+    return rows.unflatten(0, (-1, count)).unbind(1)
+
+
+def runs(ordered: Tensor, room: int) -> tuple[Tensor, Tensor]:
+    """The number (b,) of each id's run in a sorted list, and the ids (room,) of the runs.
+
+    `room` is at least their number and does not depend on the data, so that nothing waits for the host; the ids of runs
+    that are left over mean nothing.
     """
-    ordered, order = relation_ids.sort(stable=True)
-    group = torch.zeros_like(ordered)
-    group[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-    places = torch.arange(min(len(ordered), n_relations) + 1, device=group.device)
-    members = torch.zeros_like(places[:-1]).scatter_(0, group, ordered)
-    return order, group.int(), members, torch.searchsorted(group, places).int()
+    place = torch.zeros_like(ordered)
+    place[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+    return place, ordered.new_zeros(room).scatter_(0, place, ordered)
 
 
 class RelationMatrices(torch.autograd.Function):
@@ -79,7 +94,9 @@ class RelationMatrices(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, matrix: Tensor, relations: Tensor, basis: Tensor, dtype: torch.dtype) -> Tensor:
-        weighted = basis.to(dtype) * relations.to(dtype)[:, None, :]  # P_g: (g, d, dim)
+        from harmonium.kernels.triton import scaled_columns
+
+        weighted = scaled_columns(basis.to(dtype), relations.to(dtype))  # P_g: (g, d, dim)
         ctx.save_for_backward(matrix, relations, basis, weighted)
         return (weighted @ matrix.to(dtype)) @ weighted.mT
 

@@ -4,16 +4,13 @@
 
 with M = matrix[group[b]] symmetric and `o` the elementwise product, or, on rows laid out as [re | im], the complex
 product conj(query) * e (sign 1) or query * conj(e) (sign -1), where the first pair holds two real numbers, multiplied
-each by itself. No tensor of shape (B, n, d) is ever written: every kernel gathers rows of
-the table and composes y on the fly.
+each by itself.
 
-Kernels see rows of D = 2 * HALF numbers: both halves of a row, each padded with zeros to a multiple of the block
-sizes (`split_halves`). Complex products take them as re and im. Scores, and gradients of
-the vectors, keep the composed tile y (TILE, D) in registers as the left operand of the tensor cores and stream M
-through shared memory: D <= 512 is the fast range, a larger D spills.
+Four kernels: two stream rows (compose y; gradients of the vectors) and two multiply (y M with the scores; the gradient
+of M). Between them y and y M are written once each, (B, n, D) in the operand type: a product whose operands are plain
+tiles runs close to the speed of the tensor cores, which is worth more than the bytes.
+Rows have D = 2 * HALF numbers: both halves, each padded with zeros to a multiple of the block sizes (`split_halves`).
 """
-
-# ruff: noqa: RUF005 (Triton has no unpacking in tuples)
 
 from dataclasses import dataclass
 
@@ -23,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -59,145 +57,104 @@ def _vector(x, b, columns, HALF: tl.constexpr):
     return tl.load(source)[None, :], tl.load(source + HALF)[None, :]
 
 
-@triton.jit
-def _composed_tile(table, query, sign, linear, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr, COMPLEX: tl.constexpr,
-                   PRECISION: tl.constexpr):  # fmt: skip
-    """y as a tuple of (rows, CHUNK) chunks, the products linear[b] . e (rows,), and a zero chunk.
-
-    The zero is a product of zeros: adding it gives y the layout of an accumulator, which is also that of a left
-    operand in registers. Without it the compiler keeps y in shared memory, where there is no room for it.
-    """
-    dtype: tl.constexpr = table.dtype.element_ty
-    zero = tl.dot(tl.zeros((rows.shape[0], 16), dtype), tl.zeros((16, CHUNK), dtype), input_precision=PRECISION)
-    zero = zero.to(dtype)
-    first = ()
-    second = ()
-    dots = tl.zeros((rows.shape[0],), tl.float32)
-    turn = tl.load(sign + b).to(dtype)
-    for start in tl.static_range(0, HALF, CHUNK):
-        columns = start + tl.arange(0, CHUNK)
+@triton.jit(do_not_specialize=["n"])
+def _compose_kernel(table, query, sign, linear, ids, y, scores, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+                    HALF: tl.constexpr, COMPLEX: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """y = query o e and scores = linear . e for one query and ROWS candidates."""
+    tiles = tl.cdiv(n, ROWS)
+    b = tl.program_id(0) // tiles
+    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * ROWS, n, ROWS, WIDE)
+    place = b.to(tl.int64) * n + j
+    turn = tl.load(sign + b).to(table.dtype.element_ty)
+    dots = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in tl.range(0, HALF, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
         e0, e1 = _gather(table, rows, columns, HALF)
         q0, q1 = _vector(query, b, columns, HALF)
         l0, l1 = _vector(linear, b, columns, HALF)
         y0, y1 = _compose(e0, e1, q0, q1, turn, columns, COMPLEX)
-        first = first + (y0 + zero,)
-        second = second + (y1 + zero,)
-        dots += tl.sum(e0.to(tl.float32) * l0 + e1.to(tl.float32) * l1, 1)
-    return first + second, dots, zero
-
-
-@triton.jit
-def _pin(chunks, zero):
-    """The same chunks: the additions keep chunks that rotate through a loop in registers, and the loop pipelined."""
-    pinned = ()
-    for i in tl.static_range(len(chunks)):
-        pinned = pinned + (chunks[i] + zero,)
-    return pinned
-
-
-@triton.jit
-def _block(matrix, i, j, D: tl.constexpr, CHUNK: tl.constexpr):
-    """Block (i, j) of M: (CHUNK, CHUNK)."""
-    k = tl.arange(0, CHUNK)
-    return tl.load(matrix + (i * CHUNK + k)[:, None] * D + (j * CHUNK + k)[None, :])
-
-
-@triton.jit
-def _tile_scores(table, query, sign, linear, matrix, group, b, rows, HALF: tl.constexpr, CHUNK: tl.constexpr,
-                 COMPLEX: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """s = linear[b] . e + sum_J y_J . (sum_i w_i M[J, J+i] y_[J+i]) for each of the rows.
-
-    Block indices are modulo the even number of blocks NB. By symmetry the distances i = 0 .. NB / 2 suffice, that
-    is (NB / 2 + 1) / NB of the products; w = 2, but 1 for i = 0 and, as both ends meet it, for i = NB / 2.
-    The chunks rotate by one per step, so that chunk i of the tuple is always y_[J+i].
-    """
-    D: tl.constexpr = 2 * HALF
-    NB: tl.constexpr = D // CHUNK
-    matrix += tl.load(group + b).to(tl.int64) * (D * D)
-    y, scores, zero = _composed_tile(table, query, sign, linear, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
-    for J in tl.range(0, NB):
-        y = _pin(y, zero)
-        acc = tl.zeros((rows.shape[0], CHUNK), tl.float32)
-        for i in tl.static_range(1, NB // 2):
-            acc = tl.dot(y[i], _block(matrix, (J + i) % NB, J, D, CHUNK), acc, input_precision=PRECISION)
-        acc += acc
-        acc = tl.dot(y[NB // 2], _block(matrix, (J + NB // 2) % NB, J, D, CHUNK), acc, input_precision=PRECISION)
-        acc = tl.dot(y[0], _block(matrix, J, J, D, CHUNK), acc, input_precision=PRECISION)
-        scores += tl.sum(acc * y[0].to(tl.float32), 1)
-        y = y[1:] + y[:1]
-    return scores
+        target = y + place[:, None] * (2 * HALF) + columns[None, :]
+        tl.store(target, y0, mask=live[:, None])
+        tl.store(target + HALF, y1, mask=live[:, None])
+        dots += e0.to(tl.float32) * l0 + e1.to(tl.float32) * l1
+    tl.store(scores + place, tl.sum(dots, 1), mask=live)
 
 
 @triton.jit(do_not_specialize=["n"])
-def _scores_kernel(table, query, sign, linear, matrix, group, ids, scores, n, TILE: tl.constexpr,
-                   CHUNK: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr,
-                   WIDE: tl.constexpr):  # fmt: skip
-    """scores[b, j] = y' M y + linear[b] . e for one query and TILE candidates."""
+def _push_kernel(left, right, y, group, pushed, scores, n, TILE: tl.constexpr, WIDTH: tl.constexpr,
+                 DEPTH: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """pushed = y M and scores += y . pushed for TILE candidates of one query and WIDTH columns.
+
+    `left` and `right` describe the rows of y, and those of all matrices, as tiles for the tensor memory accelerator.
+    """
+    D: tl.constexpr = 2 * HALF
+    NB: tl.constexpr = D // WIDTH
     tiles = tl.cdiv(n, TILE)
-    b = tl.program_id(0) // tiles
-    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, WIDE)
-    s = _tile_scores(table, query, sign, linear, matrix, group, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
-    tl.store(scores + b.to(tl.int64) * n + j, s, mask=live)
+    b = tl.program_id(0) // NB // tiles
+    first = tl.program_id(0) // NB % tiles * TILE
+    column = tl.program_id(0) % NB * WIDTH
+    row = tl.load(group + b) * D
+    acc = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in tl.range(0, D, DEPTH):  # rows past the last candidate are another query's, and are not stored
+        some = left.load([b * n + first, start])
+        acc = tl.dot(some, right.load([row + start, column]), acc, input_precision=PRECISION)
+    j = first + tl.arange(0, TILE)
+    live = j < n
+    place = b.to(tl.int64) * n + j
+    here = place[:, None] * D + (column + tl.arange(0, WIDTH))[None, :]
+    tl.store(pushed + here, acc.to(pushed.dtype.element_ty), mask=live[:, None])
+    own = tl.load(y + here, mask=live[:, None], other=0.0)
+    tl.atomic_add(scores + place, tl.sum(acc * own, 1), mask=live, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["n", "size"])
-def _vectors_kernel(table, query, sign, linear, matrix, group, ids, gs, dtable, dvectors, n, size, TILE: tl.constexpr,
-                    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr,
-                    PRECISION: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
-    """Gradients of table, query and linear from dy = 2 gs (y M), by steps of COLUMNS columns of each half:
+def _vectors_kernel(table, query, sign, linear, ids, gs, pushed, dtable, dvectors, n, size, ROWS: tl.constexpr,
+                    COLUMNS: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """Gradients of table, query and linear from dy = 2 gs (y M), for one query and COLUMNS columns of each half:
 
-    dtable[e] += (adjoint of o in e)(dy) + gs linear[b];  dquery[b] += sum_j (adjoint in q)(dy);
-    dlinear[b] += sum_j gs e, which is `size` numbers after dquery[b] in dvectors.
+    dtable[e] += (adjoint of o in e)(dy) + gs linear[b];  dquery[b] = sum_j (adjoint in q)(dy);
+    dlinear[b] = sum_j gs e, which is `size` numbers after dquery[b] in dvectors.
     The adjoints of conj(q) * e are q * dy in e, and conj(dy) * e in q.
     """
     D: tl.constexpr = 2 * HALF
-    tiles = tl.cdiv(n, TILE)
-    b = tl.program_id(0) // tiles
-    rows, j, live = _candidates(ids, b, tl.program_id(0) % tiles * TILE, n, TILE, WIDE)
-    g = tl.load(gs + b.to(tl.int64) * n + j, mask=live, other=0.0)[:, None]
-    matrix += tl.load(group + b).to(tl.int64) * (D * D)
-    y, _, _ = _composed_tile(table, query, sign, linear, b, rows, HALF, CHUNK, COMPLEX, PRECISION)
-    k = tl.arange(0, CHUNK)
-    pair = tl.arange(0, 2)
+    NB: tl.constexpr = HALF // COLUMNS
+    b = tl.program_id(0) // NB
+    columns = tl.program_id(0) % NB * COLUMNS + tl.arange(0, COLUMNS)
     turn = tl.load(sign + b)
-    dvectors += b.to(tl.int64) * D
-    both = tl.arange(0, 2 * COLUMNS)
-    both = both % COLUMNS + both // COLUMNS * HALF  # the same columns of either half, side by side
-    for start in tl.range(0, HALF, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
+    q0, q1 = _vector(query, b, columns, HALF)
+    q0, q1 = q0.to(tl.float32), q1.to(tl.float32)
+    l0, l1 = _vector(linear, b, columns, HALF)
+    real = (columns == 0)[None, :]
+    sum_q0 = tl.zeros((ROWS, COLUMNS), tl.float32)
+    sum_q1, sum_l0, sum_l1 = sum_q0, sum_q0, sum_q0
+    for start in tl.range(0, n, ROWS):
+        rows, j, live = _candidates(ids, b, start, n, ROWS, WIDE)
+        place = b.to(tl.int64) * n + j
+        g = tl.load(gs + place, mask=live, other=0.0)[:, None]
+        here = place[:, None] * D + columns[None, :]
+        dy0 = tl.load(pushed + here, mask=live[:, None], other=0.0).to(tl.float32) * (2 * g)
+        dy1 = tl.load(pushed + here + HALF, mask=live[:, None], other=0.0).to(tl.float32) * (2 * g)
         e0, e1 = _gather(table, rows, columns, HALF)
-        acc = tl.zeros((TILE, 2 * COLUMNS), tl.float32)
-        for i in tl.static_range(D // CHUNK):
-            block = tl.load(matrix + (i * CHUNK + k)[:, None] * D + (start + both)[None, :])
-            acc = tl.dot(y[i], block, acc, input_precision=PRECISION)
-        dy0, dy1 = tl.split(tl.permute(tl.reshape(acc * (2 * g), TILE, 2, COLUMNS), 0, 2, 1))
-        q0, q1 = _vector(query, b, columns, HALF)
-        q0, q1 = q0.to(tl.float32), q1.to(tl.float32)
+        e0, e1 = e0.to(tl.float32), e1.to(tl.float32)
         if COMPLEX:
-            real = (columns == 0)[None, :]
             dy1 = tl.where(real, dy1, dy1 * turn)
             across = tl.where(real, 0.0, q1)
             de0, de1 = q0 * dy0 - across * dy1, across * dy0 + tl.where(real, q1, q0) * dy1
         else:
             de0, de1 = q0 * dy0, q1 * dy1
-        l0, l1 = _vector(linear, b, columns, HALF)
         target = dtable + rows[:, None] * D + columns[None, :]
         tl.atomic_add(target, de0 + g * l0, mask=live[:, None], sem="relaxed")
         tl.atomic_add(target + HALF, de1 + g * l1, mask=live[:, None], sem="relaxed")
-        e0, e1 = e0.to(tl.float32), e1.to(tl.float32)
         dq0, dq1 = _compose(e0, e1, dy0, dy1, 1.0, columns, COMPLEX)
-        sums = tl.sum(tl.join(tl.join(dq0, dq1), tl.join(g * e0, g * e1)), 0)  # (COLUMNS, half, query or linear)
-        place = columns[:, None, None] + (pair * HALF)[None, :, None] + (pair * size)[None, None, :]
-        tl.atomic_add(dvectors + place, sums, sem="relaxed")
-
-
-@triton.jit
-def _composed_rows(e0, e1, query, sign, b, columns, HALF: tl.constexpr, COMPLEX: tl.constexpr):
-    """[y0 | y1] of gathered rows (K, C): (K, 2 C)."""
-    q0, q1 = _vector(query, b, columns, HALF)
-    turn = tl.load(sign + b).to(q0.dtype)
-    y0, y1 = _compose(e0, e1, q0, q1, turn, columns, COMPLEX)
-    return tl.reshape(tl.permute(tl.join(y0, y1), 0, 2, 1), e0.shape[0], 2 * e0.shape[1])
+        sum_q0 += dq0
+        sum_q1 += dq1
+        sum_l0 += g * e0
+        sum_l1 += g * e1
+    target = dvectors + b.to(tl.int64) * D + columns
+    tl.store(target, tl.sum(sum_q0, 0))
+    tl.store(target + HALF, tl.sum(sum_q1, 0))
+    tl.store(target + size, tl.sum(sum_l0, 0))
+    tl.store(target + size + HALF, tl.sum(sum_l1, 0))
 
 
 @triton.jit
@@ -209,51 +166,42 @@ def _add_or_store(target, value, ADD: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def _moment_kernel(table, query, sign, ids, gs, offsets, dmatrix, n, SPLIT: tl.constexpr, DEPTH: tl.constexpr,
-                   OUTER: tl.constexpr, HALF: tl.constexpr, COMPLEX: tl.constexpr, PRECISION: tl.constexpr,
-                   WIDE: tl.constexpr):  # fmt: skip
-    """dmatrix[g] = sum_{b in g, j} gs y y': blocks (I, J) and (J, I), I <= J, each of OUTER columns of both halves.
+def _moment_kernel(y, gs, offsets, largest, dmatrix, n, SPLIT: tl.constexpr, STEP: tl.constexpr,
+                   OUTER: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dmatrix[g] = sum of gs y y' over the rows of group g: blocks (I, J) and (J, I), I <= J, each OUTER x OUTER.
 
-    A program sums one of SPLIT parts of the group's steps of DEPTH candidates of one query; SPLIT > 1 adds
-    atomically. Rows are gathered one step ahead of the product that uses them, row numbers two steps ahead.
+    A program sums one of SPLIT parts of the group's rows; SPLIT > 1 adds atomically. Groups are taken in the order of
+    `largest`, since the last to end should be short.
     """
     D: tl.constexpr = 2 * HALF
-    NB: tl.constexpr = HALF // OUTER
+    NB: tl.constexpr = D // OUTER
     I = tl.program_id(0) // NB % NB
     J = tl.program_id(0) % NB
     part = tl.program_id(0) // (NB * NB)
     if I > J:
         return
-    tiles = tl.cdiv(n, DEPTH)
-    first = tl.load(offsets + part // SPLIT) * tiles
-    end = tl.load(offsets + part // SPLIT + 1) * tiles
-    share = tl.cdiv(end - first, SPLIT)
+    group = tl.load(largest + part // SPLIT)
+    first = tl.load(offsets + group).to(tl.int64) * n
+    end = tl.load(offsets + group + 1).to(tl.int64) * n
+    share = tl.cdiv(tl.cdiv(end - first, SPLIT), STEP) * STEP
     first += part % SPLIT * share
     end = tl.minimum(first + share, end)
-    ci = I * OUTER + tl.arange(0, OUTER)
-    cj = J * OUTER + tl.arange(0, OUTER)
-    acc = tl.zeros((2 * OUTER, 2 * OUTER), tl.float32)
-    if first < end:
-        rows, _, _ = _candidates(ids, first // tiles, first % tiles * DEPTH, n, DEPTH, WIDE)
-        i0, i1 = _gather(table, rows, ci, HALF)
-        j0, j1 = _gather(table, rows, cj, HALF)
-        after = tl.minimum(first + 1, end - 1)
-        rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, WIDE)
-        for step in tl.range(first, end, num_stages=1):
-            next_i0, next_i1 = _gather(table, rows, ci, HALF)
-            next_j0, next_j1 = _gather(table, rows, cj, HALF)
-            after = tl.minimum(step + 2, end - 1)
-            rows, _, _ = _candidates(ids, after // tiles, after % tiles * DEPTH, n, DEPTH, WIDE)
-            b = step // tiles
-            k = step % tiles * DEPTH + tl.arange(0, DEPTH)
-            g = tl.load(gs + b.to(tl.int64) * n + k, mask=k < n, other=0.0).to(i0.dtype)
-            yi = _composed_rows(i0, i1, query, sign, b, ci, HALF, COMPLEX) * g[:, None]
-            yj = _composed_rows(j0, j1, query, sign, b, cj, HALF, COMPLEX)
-            acc = tl.dot(tl.trans(yi), yj, acc, input_precision=PRECISION)
-            i0, i1, j0, j1 = next_i0, next_i1, next_j0, next_j1
-    c = tl.arange(0, 2 * OUTER)
-    c = c % OUTER + c // OUTER * HALF
-    dmatrix += (part // SPLIT).to(tl.int64) * (D * D)
+    k = tl.arange(0, STEP)
+    c = tl.arange(0, OUTER)
+    left = y + (first + k)[:, None] * D + (I * OUTER + c)[None, :]
+    right = y + (first + k)[:, None] * D + (J * OUTER + c)[None, :]
+    weight = gs + first + k
+    acc = tl.zeros((OUTER, OUTER), tl.float32)
+    for start in tl.range(0, (end - first).to(tl.int32), STEP):
+        live = k < end - first - start
+        g = tl.load(weight, mask=live, other=0.0).to(y.dtype.element_ty)
+        some = tl.load(left, mask=live[:, None], other=0.0)
+        weighted = tl.load(right, mask=live[:, None], other=0.0) * g[:, None]
+        acc = tl.dot(tl.trans(some), weighted, acc, input_precision=PRECISION)
+        left += STEP * D
+        right += STEP * D
+        weight += STEP
+    dmatrix += group.to(tl.int64) * (D * D)
     transposed = tl.trans(acc)
     if I == J:
         acc = (acc + transposed) / 2
@@ -264,41 +212,34 @@ def _moment_kernel(table, query, sign, ids, gs, offsets, dmatrix, n, SPLIT: tl.c
 
 @dataclass(frozen=True)
 class Blocks:
-    """Block sizes: powers of two, 16 or more (except split). Those in columns divide the length of a padded half."""
+    """Block sizes: powers of two, 16 or more (except split); those in columns divide D, `columns` half of it."""
 
-    tile: int = 128  # scores: candidates of a program, 16 for each warp
-    chunk: int = 64  # columns of a chunk of y
+    columns: int = 64  # of each half, in the kernels that stream rows
+    rows: int = 32  # that compose holds at once
+    gradient_rows: int = 8  # and the gradient: four numbers to a thread, as atomic additions want them
+    tile: int = 128  # y M: candidates of a program, its columns, columns of y per step
+    width: int = 128
+    depth: int = 64
     warps: int = 8
     stages: int = 3
-    backward_tile: int = 128  # gradients of vectors: the same
-    backward_chunk: int = 64
-    columns: int = 32  # columns of each half per step
-    backward_warps: int = 8
-    backward_stages: int = 3
-    depth: int = 128  # gradient of M: candidates per step
-    outer: int = 64  # columns of each half of an output block
-    split: int = 66  # programs that share an output block
+    outer: int = 128  # gradient of M: columns of an output block, rows per step, programs that share a block
+    step: int = 128
+    split: int = 16
     moment_warps: int = 8
-    moment_registers: int | None = None  # of a thread; 128 lets two programs of 8 warps share a multiprocessor
+    moment_stages: int = 3
 
 
 def default_blocks(d: int, n: int, batch: int, groups: int, dtype: torch.dtype) -> Blocks:
     """Block sizes for rows of d numbers and n candidates per query; fp32 products are unrolled, so kept small."""
     half, length = (max(16, triton.next_power_of_2(size)) for size in ((d + 1) // 2, n))
-    tile, chunk, outer = min(length, 128), min(half, 64), min(half, 64)
-    if dtype == torch.float32:
-        tile, chunk, outer = min(tile, 32), min(chunk, 32), 16
-    columns, warps = min(outer, 32), max(4, tile // 16)
-    width = 2 * triton.cdiv((d + 1) // 2, chunk) * chunk  # D
-    # numbers of M that a step reads, forward and backward; as many steps as fit are under way at once
-    room = 3 * 2**16 // dtype.itemsize
-    stages, backward_stages = (
-        max(1, min(3, room // size)) for size in ((width // 2 + chunk) * chunk, width * 2 * columns)
-    )
-    steps, programs = batch * triton.cdiv(n, tile) // groups, groups * triton.cdiv(half, outer) ** 2
+    columns, largest = min(half, 64), 32 if dtype == torch.float32 else 128
+    size = 2 * triton.cdiv((d + 1) // 2, columns) * columns  # D
+    even = size & -size  # the largest power of two that divides it
+    outer = min(even, largest)
+    programs, steps = groups * (size // outer) ** 2, batch * n // groups // 512
     return Blocks(
-        min(tile, 64), chunk, 4, min(stages, 2), tile, chunk, columns, warps, backward_stages, depth=tile, outer=outer,
-        split=max(1, min(1056 // programs, steps // 4)), moment_warps=8 if outer == 64 else 4,
+        columns, tile=min(length, largest), width=min(even, largest), depth=min(even, largest, 64),
+        outer=outer, step=largest, split=max(1, min(1056 // programs, steps)),
     )  # fmt: skip
 
 
@@ -326,40 +267,44 @@ class Operands:
     linear: Tensor  # (B, D)
     group: Tensor  # (B,) int32
     blocks: Blocks
-    constants: dict
+    precision: str  # of fp32 products
+    layout: dict  # of a row: HALF, whether it is COMPLEX, whether offsets of rows are WIDE, of 64 bits
 
-    def scores(self, ids: Tensor) -> Tensor:
-        """(B, n) scores of the candidates ids (B, n)."""
-        out = self.linear.new_empty(ids.shape)
-        _scores_kernel[(len(out) * triton.cdiv(out.shape[1], self.blocks.tile),)](
-            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, out, out.shape[1],
-            TILE=self.blocks.tile, CHUNK=self.blocks.chunk, **self.constants,
-            num_warps=self.blocks.warps, num_stages=self.blocks.stages,
+    def scores(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, n) scores of the candidates ids (B, n), and their y and y M, (B, n, D)."""
+        (batch, n), size, blocks = ids.shape, self.table.shape[1], self.blocks
+        y, pushed = (self.table.new_empty(batch, n, size) for _ in range(2))
+        out = self.linear.new_empty(batch, n)
+        _compose_kernel[(batch * triton.cdiv(n, blocks.rows),)](
+            self.table, self.query, self.sign, self.linear, ids, y, out, n, blocks.rows, blocks.columns, **self.layout
+        )
+        _push_kernel[(batch * triton.cdiv(n, blocks.tile) * (size // blocks.width),)](
+            TensorDescriptor.from_tensor(y.view(-1, size), [blocks.tile, blocks.depth]),
+            TensorDescriptor.from_tensor(self.matrix.view(-1, size), [blocks.depth, blocks.width]),
+            y, self.group, pushed, out, n, blocks.tile, blocks.width, blocks.depth, size // 2, self.precision,
+            num_warps=blocks.warps, num_stages=blocks.stages,
         )  # fmt: skip
-        return out
+        return out, y, pushed
 
-    def vector_gradients(self, ids: Tensor, gs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def vector_gradients(self, ids: Tensor, gs: Tensor, pushed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of table (N, D), query (B, D) and linear (B, D), in fp32, from gs (B, n) = d loss / d scores."""
-        dtable, dvectors = (self.linear.new_zeros(shape) for shape in (self.table.shape, (2, *self.query.shape)))
-        _vectors_kernel[(len(ids) * triton.cdiv(ids.shape[1], self.blocks.backward_tile),)](
-            self.table, self.query, self.sign, self.linear, self.matrix, self.group, ids, gs, dtable, dvectors,
-            ids.shape[1], self.query.numel(), TILE=self.blocks.backward_tile, CHUNK=self.blocks.backward_chunk,
-            COLUMNS=self.blocks.columns, **self.constants, num_warps=self.blocks.backward_warps,
-            num_stages=self.blocks.backward_stages,
+        dtable, dvectors = self.linear.new_zeros(self.table.shape), self.linear.new_empty(2, *self.query.shape)
+        _vectors_kernel[(len(ids) * (self.table.shape[1] // 2 // self.blocks.columns),)](
+            self.table, self.query, self.sign, self.linear, ids, gs, pushed, dtable, dvectors, ids.shape[1],
+            self.query.numel(), self.blocks.gradient_rows, self.blocks.columns, **self.layout,
         )  # fmt: skip
         return dtable, *dvectors
 
-    def matrix_gradient(self, ids: Tensor, gs: Tensor, offsets: Tensor) -> Tensor:
+    def matrix_gradient(self, gs: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
         """Gradient of matrix (G, D, D), in fp32 or, where nothing is added up, the operand type.
 
         Queries offsets[g] .. offsets[g + 1] use matrix g.
         """
-        split = self.blocks.split
-        out = self.linear.new_zeros(self.matrix.shape) if split > 1 else torch.empty_like(self.matrix)
-        _moment_kernel[((self.constants["HALF"] // self.blocks.outer) ** 2 * len(out) * split,)](
-            self.table, self.query, self.sign, ids, gs, offsets, out, ids.shape[1], SPLIT=split, DEPTH=self.blocks.depth,
-            OUTER=self.blocks.outer, **self.constants, num_warps=self.blocks.moment_warps,
-            maxnreg=self.blocks.moment_registers,
+        blocks, largest = self.blocks, offsets.diff().argsort(descending=True)
+        out = self.linear.new_zeros(self.matrix.shape) if blocks.split > 1 else torch.empty_like(self.matrix)
+        _moment_kernel[((y.shape[2] // blocks.outer) ** 2 * len(out) * blocks.split,)](
+            y, gs, offsets, largest, out, y.shape[1], blocks.split, blocks.step, blocks.outer, y.shape[2] // 2,
+            self.precision, num_warps=blocks.moment_warps, num_stages=blocks.moment_stages,
         )  # fmt: skip
         return out
 
@@ -373,18 +318,16 @@ def prepare(
     if sign is not None and d % 2:
         raise ValueError(f"complex rows are [re | im], of even length, not {d}")
     blocks = blocks or default_blocks(d, n, len(query), len(matrix), operand_dtype)
-    unit = max(blocks.chunk, blocks.backward_chunk, blocks.columns, blocks.outer)
-    half = triton.cdiv((d + 1) // 2, unit) * unit
+    half = triton.cdiv((d + 1) // 2, blocks.columns) * blocks.columns
     squares = split_halves(split_halves(matrix, half).mT, half).mT  # (G, D, D)
-    ieee = operand_dtype == torch.float32 and not allow_tf32
-    constants = {"HALF": half, "COMPLEX": sign is not None, "PRECISION": "ieee" if ieee else "tf32"}
-    constants["WIDE"] = len(table) * 2 * half >= 2**31
+    precision = "ieee" if operand_dtype == torch.float32 and not allow_tf32 else "tf32"
+    layout = {"HALF": half, "COMPLEX": sign is not None, "WIDE": len(table) * 2 * half >= 2**31}
     table, query, squares = (
         x.to(operand_dtype).contiguous() for x in (split_halves(table, half), split_halves(query, half), squares)
     )
     sign = linear.new_ones(len(query)) if sign is None else sign
-    linear = split_halves(linear, half)
-    return Operands(table, query, sign.float(), squares, linear.float().contiguous(), group.int(), blocks, constants)
+    linear = split_halves(linear, half).float().contiguous()
+    return Operands(table, query, sign.float(), squares, linear, group.int(), blocks, precision, layout)
 
 
 class _QuadraticScores(torch.autograd.Function):
@@ -392,21 +335,22 @@ class _QuadraticScores(torch.autograd.Function):
     def forward(ctx, table, query, matrix, linear, ids, group, offsets, sign, options):
         ids = ids.int().contiguous()
         op = prepare(table, query, matrix, group, linear, sign, ids.shape[1], **options)
-        ctx.save_for_backward(op.table, op.query, op.sign, op.matrix, op.linear, op.group, ids, offsets)
-        ctx.rest = op.blocks, op.constants
+        scores, y, pushed = op.scores(ids)
+        ctx.save_for_backward(op.table, op.query, op.sign, op.matrix, op.linear, op.group, ids, offsets, y, pushed)
+        ctx.rest = op.blocks, op.precision, op.layout
         ctx.d, ctx.dtypes = table.shape[1], [x.dtype for x in (table, query, matrix, linear)]
-        return op.scores(ids)
+        return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gs):
-        *tensors, ids, offsets = ctx.saved_tensors
+        *tensors, ids, offsets, y, pushed = ctx.saved_tensors
         op, gs, wanted = Operands(*tensors, *ctx.rest), gs.float().contiguous(), ctx.needs_input_grad
         dtable = dquery = dmatrix = dlinear = None
         if wanted[0] or wanted[1] or wanted[3]:
-            dtable, dquery, dlinear = op.vector_gradients(ids, gs)
+            dtable, dquery, dlinear = op.vector_gradients(ids, gs, pushed)
         if wanted[2]:
-            dmatrix = join_halves(op.matrix_gradient(ids, gs, offsets).mT, ctx.d).mT
+            dmatrix = join_halves(op.matrix_gradient(gs, y, offsets).mT, ctx.d).mT
         gradients = zip((dtable, dquery, dmatrix, dlinear), ctx.dtypes, wanted, strict=False)
         return *(join_halves(x, ctx.d).to(dtype) if want else None for x, dtype, want in gradients), *5 * [None]
 
@@ -426,3 +370,66 @@ def quadratic_scores(
         numbers = torch.arange(len(matrix) + 1, device=group.device, dtype=group.dtype)
         group_offsets = torch.searchsorted(group.contiguous(), numbers, out_int32=True)
     return _QuadraticScores.apply(table, query, matrix, linear, ids, group, group_offsets, sign, options)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _scaled_kernel(matrix, scales, out, count, width, SIZE: tl.constexpr):
+    g, k = tl.program_id(1), tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    live = k < count
+    scale = tl.load(scales + g * width + k % width, mask=live)
+    tl.store(out + g.to(tl.int64) * count + k, tl.load(matrix + k, mask=live) * scale, mask=live)
+
+
+def scaled_columns(matrix: Tensor, scales: Tensor) -> Tensor:
+    """(g, m, n): matrix (m, n) with column j times scales[g, j], for each row of scales (g, n)."""
+    out = scales.new_empty(len(scales), *matrix.shape)
+    if len(scales):
+        _scaled_kernel[(triton.cdiv(matrix.numel(), 4096), len(scales))](
+            matrix.contiguous(), scales.contiguous(), out, matrix.numel(), matrix.shape[1], SIZE=4096
+        )
+    return out
+
+
+@triton.jit(do_not_specialize=["n"])
+def _unit_kernel(rows, unit, shrink, n, d, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    i, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)
+    live = (i < n)[:, None] & (k < d)[None, :]
+    place = i.to(tl.int64)[:, None] * d + k[None, :]
+    x = tl.load(rows + place, mask=live, other=0.0)
+    scale = 1 / tl.maximum(tl.sqrt(tl.sum(x * x, 1)), 1e-12)
+    tl.store(unit + place, x * scale[:, None], mask=live)
+    tl.store(shrink + i, scale, mask=i < n)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _unit_gradient_kernel(g, unit, shrink, out, n, d, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    i, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)
+    live = (i < n)[:, None] & (k < d)[None, :]
+    place = i.to(tl.int64)[:, None] * d + k[None, :]
+    slope = tl.load(g + place, mask=live, other=0.0)
+    u = tl.load(unit + place, mask=live, other=0.0)
+    scale = tl.load(shrink + i, mask=i < n, other=0.0)
+    tl.store(out + place, (slope - u * tl.sum(slope * u, 1)[:, None]) * scale[:, None], mask=live)
+
+
+def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (n, d) divided by their lengths, and one over the lengths (n, 1)."""
+    unit, shrink = torch.empty_like(rows), rows.new_empty(len(rows), 1)
+    _by_rows(_unit_kernel, rows, unit, shrink)
+    return unit, shrink
+
+
+def unit_rows_gradient(g: Tensor, unit: Tensor, shrink: Tensor) -> Tensor:
+    """(g - u (u.g)) / |e| for g (n, d)."""
+    out = torch.empty_like(unit)
+    _by_rows(_unit_gradient_kernel, g, unit, shrink, out)
+    return out
+
+
+def _by_rows(kernel, *tables: Tensor) -> None:
+    """One pass over the rows of contiguous tables, several rows to a program."""
+    n, d = tables[0].shape
+    size = triton.next_power_of_2(d)
+    rows = max(1, 4096 // size)
+    if n:
+        kernel[(triton.cdiv(n, rows),)](*tables, n, d, ROWS=rows, SIZE=size, num_warps=8 if size > 4096 else 4)
