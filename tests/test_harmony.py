@@ -101,3 +101,36 @@ def test_quadratic_form_by_hand() -> None:
 def test_impossible_settings_are_refused(options: dict, message: str) -> None:
     with pytest.raises(HarmoniumError, match=message):
         Harmony(4, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"constraint": "spectral"}, {"rank": 3}, {"rank": 3, "constraint": "spectral"}]
+)
+def test_dropout_keeps_w_symmetric_and_within_its_cap(options: dict) -> None:
+    harmony, generator = random_harmony(7, 1.0, 3, dropout=0.4, **options), torch.Generator().manual_seed(0)
+    whole, shares = harmony.core(), []
+    for _ in range(40):
+        with harmony.dropping(generator):
+            dropped, matrix = harmony.core(), harmony.matrix()
+        assert torch.equal(dropped, dropped.T)
+        assert torch.linalg.eigvalsh(matrix).max() < harmony.cap * (1 + 1e-9)
+        shares.append((dropped == 0).double().mean())
+    assert torch.stack(shares).mean().item() == pytest.approx(0.4, abs=0.08)
+    assert torch.equal(harmony.core(), whole)
+
+
+def test_dropout_keeps_the_mean_of_w() -> None:
+    harmony, generator = random_harmony(3, 50.0, 3, scale=0.1, dropout=0.25), torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(1000):
+        with harmony.dropping(generator):
+            found.append(harmony.matrix())
+    torch.testing.assert_close(torch.stack(found).mean(0), harmony.matrix(), rtol=0.2, atol=1e-4)
+    with pytest.raises(HarmoniumError, match="dropout is a share of W's entries, from 0 to below 1, not 1"):
+        Harmony(3, dropout=1.0)
+
+
+def test_a_full_w_that_is_too_large_points_to_the_rank() -> None:
+    with pytest.raises(HarmoniumError, match="a full W over 10,001 dimensions has 100,020,001 numbers; set model.rank"):
+        Harmony(10_001)
+    assert Harmony(10_001, rank=2).free.shape == (2, 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import harmonium
 from harmonium import training
@@ -18,10 +19,9 @@ from harmonium.evaluation import Frequency, evaluate
 from harmonium.graph import Graph, Slot, Triples, Vocabulary
 from harmonium.harmony import Sum
 from harmonium.model import GradientGraph
-from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
+from harmonium.objective import CONTRASTIVE, relation_softmax
 from harmonium.optimiser import RowAdagrad, RowAdam
 from harmonium.training import History, Progress, build_model, fit
-from laws import models
 from small import family, make_graph
 
 SMALL = ["model.composition=complex", "model.entity_dim=16", "train.batch_size=32", "train.negatives=20"]
@@ -232,77 +232,118 @@ def test_a_form_of_another_size_is_refused() -> None:
         build_model(ModelConfig("hole", 6, harmony=False), 4, 2).tokens(Triples.from_rows([[0, 0, 1]]))
 
 
-# Losses ----------------------------------------------------------------------------------------------------------
+# Options ---------------------------------------------------------------------------------------------------------
 
-BATCH = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4]])
-NEGATIVES = {Slot.HEAD: torch.tensor([[5, 6], [2, 0], [9, 10]]), Slot.TAIL: torch.tensor([[1, 7], [8, 8], [0, 3]])}
-
-
-def score(model: GradientGraph, head: int, relation: int, tail: int, turned: bool) -> float:
-    """One triple by the definition; turned: as the reversed triple of a reciprocal model."""
-    row = (tail, relation + model.n_relations, head) if turned else (head, relation, tail)
-    entity, relation_vectors = model.entities(), model.relations()
-    vectors = (entity[row[0]], relation_vectors[row[1]], entity[row[2]])
-    return model.form.fold()(model.composition.compose(*vectors)).item()
+HARMONY = ["model.harmony=true", "model.harmony=false"]
 
 
-def softmax_by_hand(model: GradientGraph, others: dict[Slot, list[list[int]]]) -> float:
-    """- log of e^true / (e^true + sum of e^other), mean over triples and sides."""
-    losses = []
-    for number, (head, relation, tail) in enumerate(BATCH.rows().tolist()):
-        heads = [(other, relation, tail) for other in [head, *others[Slot.HEAD][number]]]
-        tails = [(head, relation, other) for other in [tail, *others[Slot.TAIL][number]]]
-        for triples, turned in ((heads, model.reciprocal), (tails, False)):
-            weights = [math.exp(score(model, *triple, turned)) for triple in triples]
-            losses.append(-math.log(weights[0] / sum(weights)))
-    return sum(losses) / len(losses)
+@pytest.mark.parametrize("loss", sorted(set(CONTRASTIVE) - {"sampled"}))
+@pytest.mark.parametrize("more", ["", "model.harmony=false", "model.reciprocal=true model.rank=4"])
+def test_every_loss_beats_counting(loss: str, more: str) -> None:
+    graph = family()
+    model, history = trained(
+        graph, settings(f"train.loss={loss}", "train.margin=0.5", "train.epochs=40", *more.split())
+    )
+    assert evaluate(model, graph).metrics["mrr"] > 0.15
+    assert history.rows[-1]["loss"] < 0.8 * history.rows[0]["loss"]
 
 
-@pytest.mark.parametrize("name", ["hole", "complex"])
-def test_sampled_softmax_by_hand(name: str) -> None:
-    for model in models(find_composition(name), 4):
-        expected = softmax_by_hand(model, {slot: ids.tolist() for slot, ids in NEGATIVES.items()})
-        assert sampled_softmax(model.snapshot(), BATCH, NEGATIVES).item() == pytest.approx(expected, rel=1e-9)
+def test_a_loss_without_a_margin_does_not_see_it() -> None:
+    for loss, alike in (("sampled", True), ("linear-margin", False)):
+        one, other = (trained(family(), settings(f"train.loss={loss}", f"train.margin={m}"))[0] for m in (0.1, 1.0))
+        assert torch.equal(one.entity, other.entity) is alike
 
 
-def test_full_softmax_is_against_everyone() -> None:
-    for model in models(find_composition("hole"), 4):
-        others = {
-            Slot.HEAD: [[e for e in range(11) if e != head] for head in BATCH.head.tolist()],
-            Slot.TAIL: [[e for e in range(11) if e != tail] for tail in BATCH.tail.tolist()],
-        }
-        expected = softmax_by_hand(model, others)
-        assert full_softmax(model.snapshot(), BATCH).item() == pytest.approx(expected, rel=1e-9)
+def steps(graph: Graph, config: Config, count: int) -> training.Stepper:
+    """A stepper after some steps on random batches, at a constant rate."""
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    generator = torch.Generator().manual_seed(0)
+    take_step = training.Stepper(model, graph.train, dataclasses.replace(config.train, schedule="constant"), generator)
+    for _ in range(count):
+        order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator))
+        take_step(order[: config.train.batch_size])
+    return take_step
 
 
-def test_negatives_are_uniform_and_apart_for_each_side() -> None:
-    drawn = draw_negatives(5, 1000, 20, torch.Generator().manual_seed(0))
-    for ids in drawn.values():
-        assert ids.shape == (1000, 20)
-        assert ids.flatten().bincount(minlength=5).tolist() == pytest.approx([4000] * 5, rel=0.05)
-    assert not torch.equal(drawn[Slot.HEAD], drawn[Slot.TAIL])
+@pytest.mark.parametrize("loss", ["sampled", "full", "linear-margin"])
+@pytest.mark.parametrize("more", [*HARMONY, "model.reciprocal=true model.rank=4"])
+def test_relation_corruption_teaches_relations(loss: str, more: str) -> None:
+    graph, found = family(), []
+    for weight in (0, 5):
+        config = settings(f"train.loss={loss}", f"train.relation_corruption={weight}", *more.split())
+        found.append(relation_softmax(steps(graph, config, 12).model.snapshot(), graph.train).item())
+    assert found[1] < 0.9 * found[0]
 
 
-@pytest.mark.parametrize("reciprocal", [False, True])
-def test_n3_by_hand(reciprocal: bool) -> None:
-    config = ModelConfig("distmult", 2, harmony=False, normalise=False, reciprocal=reciprocal)
-    model = build_model(config, 3, 1)
-    with torch.no_grad():
-        model.entity.copy_(torch.tensor([[1.0, -2.0], [0.0, 3.0], [-1.0, 1.0]]))
-        model.relation.copy_(torch.tensor([[2.0, 1.0], [0.0, -1.0]])[: len(model.relation)])
-    batch = Triples.from_rows([[0, 0, 1], [2, 0, 0]])
-    entities = (1 + 8) + 27 + (1 + 1) + (1 + 8)
-    relation = ((8 + 1) + 1) / 2 if reciprocal else 8 + 1  # its two vectors count half each
-    assert n3(model.snapshot(), batch).item() == pytest.approx((entities + 2 * relation) / 2)
+@pytest.mark.parametrize("more", [*HARMONY, "train.loss=full", "model.normalise=false"])
+def test_the_type_loss_teaches_entities_their_types(more: str) -> None:
+    graph = make_graph(n_entities=30, n_relations=4, sizes=(80, 0, 5))
+    head, relation, tail = graph.train.rows().T
+    graph = dataclasses.replace(graph, train=Triples(head % 15, relation, 15 + tail % 15))
+    off, on = (steps(graph, settings(f"train.type_loss={weight}", *more.split()), 60) for weight in (0, 1))
+    knows_slot, chance = math.log(graph.n_relations), math.log(2 * graph.n_relations)
+    assert on.types(on.model.snapshot(), graph.train) < (knows_slot + chance) / 2
+    assert set(on.model.state_dict()) == set(off.model.state_dict())
+    assert not torch.equal(on.model.entity, off.model.entity)
 
 
-def test_n3_of_complex_numbers_is_of_their_sizes() -> None:
-    model = build_model(ModelConfig("complex", 4, harmony=False, normalise=False), 2, 1)
-    with torch.no_grad():
-        model.entity.copy_(torch.tensor([[3.0, 0.0, 4.0, 1.0], [0.0, 0.0, 0.0, 2.0]]))  # 3 + 4i, i; 0, 2i
-        model.relation.copy_(torch.tensor([[0.0, 1.0, -1.0, 0.0]]))  # -i, 1
-    expected = (5**3 + 1) + 2**3 + (1 + 1)
-    assert n3(model.snapshot(), Triples.from_rows([[0, 0, 1]])).item() == pytest.approx(expected, rel=1e-6)
+@pytest.mark.parametrize("option", ["relation_corruption=0.5", "type_loss=0.5", "loss=logistic"])
+def test_options_move_touched_rows_as_all(option: str) -> None:
+    graph, found = make_graph(n_entities=150, sizes=(60, 0, 5)), []
+    for rows in ("touched", "all"):
+        config = settings(
+            "train.optimizer=adagrad", "train.batch_size=8", "train.negatives=3", f"train.rows={rows}", f"train.{option}"
+        )  # fmt: skip
+        stepper = steps(graph, config, 6)
+        assert (stepper.rows is not None) is (rows == "touched")
+        found.append(stepper.model)
+    for one, other in zip(*(model.parameters() for model in found), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("more", ["", "model.rank=4", "model.constraint=spectral", "train.loss=full"])
+def test_dropout_changes_training_and_nothing_else(more: str) -> None:
+    graph, config = family(), settings("model.dropout=0.3", "train.epochs=25", *more.split())
+    model, _ = trained(graph, config)
+    again, without = trained(graph, config)[0], trained(graph, settings("train.epochs=25", *more.split()))[0]
+    assert model.form.mask is None
+    assert torch.equal(model.form.free, again.form.free)
+    assert not torch.equal(model.form.free, without.form.free)
+    assert torch.equal(model.score(graph.test), model.score(graph.test))
+    assert evaluate(model, graph).metrics["mrr"] > 0.8
+
+
+def test_a_plain_model_has_no_w_to_drop() -> None:
+    one, other = (trained(family(), settings("model.harmony=false", f"model.dropout={share}"))[0] for share in (0, 0.5))
+    assert torch.equal(one.entity, other.entity)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(f"train.loss={loss}" for loss in [*CONTRASTIVE, "full"]),
+        *(f"train.relation_corruption=0.5 {more}" for more in [*HARMONY, "model.reciprocal=true"]),
+        *(f"train.type_loss=0.5 train.optimizer={optimizer}" for optimizer in ("adam", "adagrad")),
+        *(f"model.dropout=0.3 {more}" for more in ("", "model.rank=4")),
+        *(f"model.composition={name}" for name in ("concatenation", "rescal", "rescalproduct", "triplecorrelation")),
+    ],
+)
+def test_what_a_gpu_replays_learns(more: str) -> None:
+    """Every loss, option and composition inside a CUDA graph."""
+    graph, more = family(), ["model.composition=hole", "model.entity_dim=8", *more.split()]
+    config = settings("train.device=cuda", "train.batch_size=20", "train.epochs=30", *more)
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    rows = fit(model, graph, config).rows
+    assert rows[-1]["loss"] < 0.97 * rows[0]["loss"]
+
+
+@pytest.mark.parametrize("composition", ["concatenation", "rescal", "rescalproduct", "triplecorrelation"])
+def test_each_composition_learns_under_harmony(composition: str) -> None:
+    graph, config = family(), settings(f"model.composition={composition}", "model.entity_dim=8", "train.epochs=30")
+    model, history = trained(graph, config)
+    assert history.rows[-1]["loss"] < 0.9 * history.rows[0]["loss"]
+    assert evaluate(model, graph).metrics["mrr"] > 2 * evaluate(Frequency(graph), graph).metrics["mrr"]
 
 
 def test_n3_pulls_vectors_in() -> None:
@@ -368,20 +409,27 @@ def test_moving_touched_rows_with_adam_learns_too() -> None:
     assert evaluate(model, graph).metrics["mrr"] > 0.5
 
 
-def test_working_on_the_distinct_relations_of_a_batch_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reciprocal", ["true", "false"])
+def test_working_relation_by_relation_changes_nothing(reciprocal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch is sorted by relation then, so every triple gets the same negatives here."""
     same_for_all = torch.arange(20).expand(50, -1)
-    monkeypatch.setattr(training, "draw_negatives", lambda *_: {Slot.HEAD: same_for_all, Slot.TAIL: same_for_all})
-    few, found, rooms = make_graph(n_entities=30, n_relations=12, sizes=(300, 0, 5)), [], []
+    monkeypatch.setattr(
+        training, "draw_negatives", lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size])
+    )
+    few, found, rooms = make_graph(n_entities=30, n_relations=12, sizes=(320, 0, 5)), [], []
     graph = dataclasses.replace(few, relations=Vocabulary([f"r{i}" for i in range(60)], kind="relation"))
-    config = settings("train.epochs=2", "train.batch_size=50", "model.reciprocal=true", "train.n3=0.01")
+    config = settings("train.epochs=2", "train.batch_size=50", f"model.reciprocal={reciprocal}", "train.n3=0.01")
     begin = training.Stepper.begin_epoch
-    for count in (True, False):
+    for by_relation in (True, False):
 
-        def begin_epoch(stepper: training.Stepper, order: torch.Tensor, count: bool = count) -> None:
-            if count:
-                begin(stepper, order)
+        def begin_epoch(stepper: training.Stepper, order: Tensor, by_relation: bool = by_relation) -> Tensor:
+            stepper.by_relation = by_relation
+            mine = begin(stepper, order)
             rooms.append(stepper.room)
+            for one, other in zip(mine.split(50), order.split(50), strict=True):
+                assert one.sort().values.equal(other.sort().values)
+                assert not by_relation or stepper.train.relation[one].diff().ge(0).all()
+            return mine
 
         monkeypatch.setattr(training.Stepper, "begin_epoch", begin_epoch)
         found.append(trained(graph, config)[0])

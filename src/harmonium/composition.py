@@ -10,6 +10,7 @@ the library needs (slot maps, all-entity scores, tokens, neighbourhoods) is deri
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot
+
+LARGEST = 20_000  # coordinates of a composed vector
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class SlotMap:
     slot_dim: int
     relation_ids: Tensor | None = None  # (b,): which row of relation_table each query uses, where that is known
     relation_table: Tensor | None = None  # (n_relations, relation_dim)
+    in_order: bool = False  # whether relation_ids rise
 
     def apply(self, candidate: Tensor) -> Tensor:
         """(..., slot_dim) -> (..., dim): the formula itself."""
@@ -87,7 +91,6 @@ class Elementwise:
     basis: Tensor | None = None  # P (n_coordinates, slot_dim); None is the identity
     is_complex: bool = False
     conjugate: bool = False  # of Pe rather than of the query
-    weighted: bool = False  # by the relation
 
 
 class Composition(ABC):
@@ -96,6 +99,7 @@ class Composition(ABC):
     registry: ClassVar[dict[str, type[Composition]]] = {}
     name: ClassVar[str]
     is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
+    by_relation: ClassVar[bool] = False  # whether the weight of its `elementwise` form is the relation, else 1
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__.lower())
@@ -177,6 +181,7 @@ class HolE(Composition):
     """x = relation * (head correlated with tail), circular correlation by FFT (Nickel et al. 2016)."""
 
     is_linear = True
+    by_relation = True
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(tail)
@@ -199,7 +204,7 @@ class HolE(Composition):
         is_head = slot_map.slot is Slot.HEAD
         basis, weights = fourier_basis(slot_map.slot_dim, slot_map.first.dtype, slot_map.first.device)
         known = slot_map.second if is_head else slot_map.first
-        return Elementwise(known @ basis.T / weights, basis, is_complex=True, conjugate=is_head, weighted=True)
+        return Elementwise(known @ basis.T / weights, basis, is_complex=True, conjugate=is_head)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         """|r z|^2 <= max r^2 |z|^2 for z = corr(head, tail), and |z|^2 by Parseval from the two power spectra."""
@@ -261,11 +266,100 @@ class TensorProduct(Composition):
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
         size = entity_dim * relation_dim * entity_dim
-        if size > 20_000:
+        if size > LARGEST:
             raise HarmoniumError(
                 f"tensorproduct of entity_dim {entity_dim} and relation_dim {relation_dim} has {size:,} coordinates; "
                 "choose smaller ones (the paper used 5 and 20)"
             )
+
+
+class Concatenation(Composition):
+    """x = [head, relation, tail]: affine in each slot. Only a quadratic form lets the three meet (the paper's appendix)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        shape = torch.broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
+        return torch.cat([vector.expand(*shape, -1) for vector in (head, relation, tail)], dim=-1)
+
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        return candidates.square().sum(-1).expand(len(slot_map.first), -1)
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        """Any sizes go together."""
+
+
+class RescalProduct(Composition):
+    """x = head * (R tail) with R the relation as a matrix: RESCAL's score is the sum of x (Nickel et al. 2011)."""
+
+    is_linear = True
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return head * torch.einsum("...ij,...j->...i", as_matrix(relation), tail)
+
+    def relation_dim(self, entity_dim: int) -> int:
+        return entity_dim**2
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        if relation_dim != entity_dim**2:
+            raise HarmoniumError(
+                f"{self.name} needs relation_dim {entity_dim**2:,}, a matrix of entity_dim {entity_dim} squared, "
+                f"not {relation_dim:,}; leave model.relation_dim out"
+            )
+
+
+class Rescal(RescalProduct):
+    """x = all terms head_i R_ij tail_j of RESCAL's score head' R tail (Nickel et al. 2011)."""
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return (head[..., :, None] * as_matrix(relation) * tail[..., None, :]).flatten(start_dim=-2)
+
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        """Summed before any (queries, directions, dim) tensor exists: x has the square of an entity's size."""
+        first, second = slot_map.first, slot_map.second
+        if slot_map.slot is Slot.RELATION:
+            return self.compose(first, cotangent, second)
+        if slot_map.slot is Slot.HEAD:
+            terms, formula = as_matrix(first) * second[..., None, :], "...ij,...ij->...i"
+        else:
+            terms, formula = first[..., :, None] * as_matrix(second), "...ij,...ij->...j"
+        return torch.einsum(formula, terms, as_matrix(cotangent))
+
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        """Exact: the squares of the terms are the terms of the squares."""
+        squares = replace(slot_map, first=slot_map.first.square(), second=slot_map.second.square())
+        return self.transpose(squares, torch.ones_like(slot_map.offset)) @ candidates.square().T
+
+    def check(self, entity_dim: int, relation_dim: int) -> None:
+        super().check(entity_dim, relation_dim)
+        if relation_dim > LARGEST:
+            raise HarmoniumError(
+                f"rescal of entity_dim {entity_dim} has {relation_dim:,} coordinates; choose at most "
+                f"{math.isqrt(LARGEST)}, or rescalproduct: as many coordinates as an entity, and the same plain score"
+            )
+
+
+class TripleCorrelation(Composition):
+    """x_k = sum_ij head_i relation_j tail_(i+j+k), by FFT: the inverse of conj(F head) conj(F relation) F tail.
+
+    The circular correlation of all three, as the authors' code has it; its first coordinate is HolE's score. The sum
+    of x says little (it is the product of three sums), so start with model.initialisation=paper.
+    """
+
+    is_linear = True
+
+    def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        spectrum = (torch.fft.rfft(head) * torch.fft.rfft(relation)).conj() * torch.fft.rfft(tail)
+        return torch.fft.irfft(spectrum, n=head.shape[-1])
+
+    def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
+        """Exact, by Parseval from the three power spectra."""
+        power = lambda vectors: torch.fft.fft(vectors).abs().square()  # noqa: E731
+        return power(slot_map.first) * power(slot_map.second) @ power(candidates).T / candidates.shape[-1]
+
+
+def as_matrix(vector: Tensor) -> Tensor:
+    """(..., d^2) -> (..., d, d)."""
+    side = math.isqrt(vector.shape[-1])
+    return vector.unflatten(-1, (side, side))
 
 
 @cache

@@ -38,14 +38,20 @@ class ModelConfig:
     initialisation: Literal["calibrated", "paper"] = option("calibrated", "calibrated: unit score spread, W along b")
     normalise: bool = option(True, "embeddings of length one")
     reciprocal: bool = option(False, "a second vector per relation, answering head queries as tail queries")
+    dropout: float = option(0.0, "share of W's entries left out at random in each training step, below 1", least=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     epochs: int = option(100, "passes over the training triples", least=1)
     batch_size: int = option(512, "triples in a step", least=1)
-    loss: Literal["sampled", "full"] = option("sampled", "softmax against sampled negatives, or against all entities")
-    negatives: int = option(128, "corrupted triples per true one and side (sampled loss)", least=1)
+    loss: Literal["sampled", "full", "linear-margin", "logistic-margin", "logistic"] = option(
+        "sampled",
+        "softmax against sampled negatives (the paper) or all entities; hinge on scores (Yang 2015, the paper's HolE*) "
+        "or on their sigmoids (Nickel 2016); log-loss of true or corrupted (Nickel 2016)",
+    )
+    negatives: int = option(128, "corrupted triples per true one and side (every loss but full)", least=1)
+    margin: float = option(1.0, "by how much the margin losses want the true triple to win", above=0)
     optimizer: Literal["adam", "adagrad"] = option("adam", "the optimiser")
     learning_rate: float = option(0.003, "step size of the optimiser", above=0)
     schedule: Literal["constant", "linear"] = option("linear", "the learning rate stays, or falls in a line to zero")
@@ -53,6 +59,12 @@ class TrainConfig:
         "touched", "on large graphs (where a step uses under half the entities) move only the rows a step touched"
     )
     n3: float = option(0.0, "weight of the nuclear 3-norm regulariser", least=0)
+    relation_corruption: float = option(
+        0.0, "weight of a softmax of the true relation against all others (Chen 2021)", least=0
+    )
+    type_loss: float = option(
+        0.0, "weight of predicting from its vector in which slot of which relation an entity stands", least=0
+    )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "validation metric to stop on")
     evaluate_every: int = option(5, "epochs between validations", least=1)
     patience: int = option(5, "validations without improvement before stopping", least=1)
@@ -92,6 +104,7 @@ class Config:
                 raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise HarmoniumError(f"{path}: not TOML: {error}") from error
+        tree.pop("published", None)  # what a recipe's source reports, for harmonium.reproduce
         for text in sets:
             key, equals, value = text.partition("=")
             if not equals:

@@ -9,6 +9,8 @@ special case: S = (I - tau W)^-1 maps composed vectors to tokens. Symbols and pr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +22,7 @@ from harmonium.kernels.fused import resolvent
 MARGIN = 0.25  # the paper's epsilon: how far the cap on W stays below lambda
 CAP_AT_INFINITY = 2.5  # the paper's cap when lambda is infinite
 CONSTRAINTS = ("frobenius", "spectral")
+LARGEST_FULL = 10_000  # dimensions that a full W may have: 400 MB, and three times that to train it
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Trajectory:
 class Sum(nn.Module):
     """The plain models: score = scale * sum of x, the form with no matrix."""
 
+    dropout = 0.0  # there is no W
+
     def __init__(self, dim: int, learn_scale: bool = True) -> None:
         super().__init__()
         self.dim = dim
@@ -85,6 +90,7 @@ class Harmony(nn.Module):
     W = F C F' with C the symmetric part of a free matrix, scaled down when the norm of W (Frobenius, as in the paper,
     or spectral) exceeds `cap`; cap < lambda makes the optimum exist. The paper's cap is lambda - 0.25, or 2.5 at
     infinity. Without a `rank` F is the identity and W any symmetric matrix; a small rank scores far faster.
+    `dropout` is the share of C's entries that is left out inside `dropping`, in training.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class Harmony(nn.Module):
         constraint: str = "frobenius",
         cap: float | None = None,
         rank: int | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not faithfulness > 0:
@@ -104,6 +111,13 @@ class Harmony(nn.Module):
             raise HarmoniumError(
                 f"the rank of W is between 1 and the {dim} dimensions of a composed vector, not {rank}"
             )
+        if rank is None and dim > LARGEST_FULL:
+            raise HarmoniumError(
+                f"a full W over {dim:,} dimensions has {dim**2:,} numbers; set model.rank, such as 64, "
+                "or choose a smaller model.entity_dim"
+            )
+        if not 0 <= dropout < 1:
+            raise HarmoniumError(f"dropout is a share of W's entries, from 0 to below 1, not {dropout}")
         if cap is None:
             cap = CAP_AT_INFINITY if math.isinf(faithfulness) else faithfulness - MARGIN
             if cap <= 0:
@@ -117,6 +131,7 @@ class Harmony(nn.Module):
                 "otherwise harmony has no maximum. Raise lambda or lower the cap"
             )
         self.dim, self.faithfulness, self.constraint, self.cap = dim, faithfulness, constraint, cap
+        self.dropout, self.mask = dropout, None
         self.free = nn.Parameter(torch.empty(rank or dim, rank or dim))
         self.basis = nn.Parameter(torch.empty(dim, rank)) if rank else None
         self.bias = nn.Parameter(torch.empty(dim))
@@ -154,8 +169,21 @@ class Harmony(nn.Module):
     def core(self) -> Tensor:
         """C (rank, rank): symmetric, and W = F C F' within the cap."""
         symmetric = (self.free + self.free.T) / 2
+        if self.mask is not None:
+            symmetric = symmetric * self.mask
         norm = _frobenius(symmetric, self.basis) if self.constraint == "frobenius" else _spectral(symmetric, self.basis)
         return symmetric * (self.cap / norm.clamp(min=self.cap))
+
+    @contextmanager
+    def dropping(self, generator: torch.Generator | None = None) -> Iterator[None]:
+        """Inside the block pairs of C's entries are zero by chance, the rest larger by as much; the cap comes after."""
+        drawn = torch.rand(self.free.shape, generator=generator, device=self.free.device, dtype=self.free.dtype)
+        kept = (drawn >= self.dropout).to(self.free.dtype) / (1 - self.dropout)
+        self.mask = kept.triu() + kept.triu(1).T
+        try:
+            yield
+        finally:
+            self.mask = None
 
     def matrix(self) -> Tensor:
         """W (dim, dim)."""
@@ -200,6 +228,19 @@ class Harmony(nn.Module):
         pushed = core @ along if self.basis is None else self.basis @ (core @ along)
         vector = (self.bias + self.tau * pushed) / 2
         return QuadraticForm(core / 2, vector, self.tau * (self.bias @ vector) / 4, self.basis)
+
+    def still(self) -> QuadraticForm:
+        """H(x, x) as a quadratic form: what a composed vector scores before it is optimised."""
+        return QuadraticForm(self.core() / 2, self.bias / 2, self.bias.new_zeros(()), self.basis)
+
+    def sample(self, composed: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """(count, ..., dim) states of p(h|x) ~ exp H(h, x): normal, mean mu(x), precision lambda I - W."""
+        noise = torch.randn((count, *composed.shape), generator=generator, dtype=composed.dtype, device=composed.device)
+        if self.tau == 0:
+            return composed.expand_as(noise)
+        identity = torch.eye(self.dim, dtype=composed.dtype, device=composed.device)
+        root = torch.linalg.cholesky(self.faithfulness * identity - self.matrix())  # lower, precision = root root'
+        return self.optimise(composed) + torch.linalg.solve_triangular(root, noise, upper=False, left=False)
 
     def relax(self, composed: Tensor, steps: int = 100, step_size: float | None = None) -> Trajectory:
         """The recurrent network dh/dt = Wh + b/2 + lambda (x - h), by Euler steps from h = x; ends at the token."""

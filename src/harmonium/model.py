@@ -111,7 +111,7 @@ class GradientGraph(nn.Module):
         """The model at this instant, for many comparisons: vectors made and the form folded once.
 
         With `rows` (m, entity_dim), raw entity vectors, those are the only entities and ids count along them; with
-        `relation_ids` (k,) those are the only relations, likewise.
+        `relation_ids` (k,) those are the only relations, likewise, and queries come in their order.
         """
         table = self.entity if rows is None else rows
         entities = unit_rows(table) if self.normalise else table
@@ -121,7 +121,8 @@ class GradientGraph(nn.Module):
         if relation_ids is not None:
             both = [relation_ids, relation_ids + n_relations] if self.reciprocal else [relation_ids]
             relations, n_relations = F.embedding(torch.cat(both), relations), len(relation_ids)
-        return Snapshot(self.composition, entities, relations, bare, n_relations, self.reciprocal)
+        in_order = relation_ids is not None
+        return Snapshot(self.composition, entities, relations, bare, n_relations, self.reciprocal, in_order)
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class Snapshot:
     form: QuadraticForm
     n_relations: int
     reciprocal: bool
+    in_order: bool = False  # whether the relations of queries rise
     gathered: dict = field(default_factory=dict)  # what one training step gathered
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
@@ -141,7 +143,9 @@ class Snapshot:
 
         A head query to a reciprocal model is a tail query of the second vector of its relation.
         """
-        relation = queries.relation + (self.n_relations if slot is Slot.HEAD and self.reciprocal else 0)
+        relation = queries.relation
+        if slot is Slot.HEAD and self.reciprocal:
+            relation = relation + self.n_relations
         head, tail, slot_dim = queries.head, queries.tail, self.candidates(slot).shape[-1]
         if slot is Slot.HEAD and self.reciprocal:
             slot, head = Slot.TAIL, tail
@@ -152,7 +156,7 @@ class Snapshot:
             first, second = relations, self.gather(tail, self.entities)
         else:
             first, second = self.gather(head, self.entities), relations
-        return SlotMap(self.composition, slot, first, second, slot_dim, relation, self.relations)
+        return SlotMap(self.composition, slot, first, second, slot_dim, relation, self.relations, self.in_order)
 
     def gather(self, ids: Tensor, table: Tensor) -> Tensor:
         """Rows of a table; in training the same ids are gathered once: every gather costs a gradient of the table's size."""
@@ -165,7 +169,7 @@ class Snapshot:
 
     def gather_both(self, queries: Triples) -> None:
         """Gather heads and tails together: one gradient of the table's size instead of two."""
-        sparse = not self.entities.is_cuda and self.entities.grad_fn is not None  # a table's own gradient stays dense
+        sparse = self.entities.grad_fn is not None  # a table's own gradient stays dense
         both = F.embedding(torch.cat([queries.head, queries.tail]), self.entities, sparse=sparse).split(len(queries))
         for ids, rows in zip((queries.head, queries.tail), both, strict=True):
             self.gathered[id(ids), id(self.entities)] = (rows, ids, self.entities)

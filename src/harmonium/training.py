@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,9 @@ from harmonium.evaluation import evaluate
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
 from harmonium.kernels.fused import keep_freed_memory, matmul_precision
-from harmonium.kernels.gpu import group_by_relation
+from harmonium.kernels.gpu import runs
 from harmonium.model import GradientGraph, Snapshot
-from harmonium.objective import draw_negatives, full_softmax, n3, sampled_softmax
+from harmonium.objective import CONTRASTIVE, TypeHead, contrast, draw_negatives, full_softmax, n3, relation_softmax
 from harmonium.optimiser import Adagrad, RowAdagrad, RowAdam
 
 
@@ -56,7 +57,7 @@ def build_model(config: ModelConfig, n_entities: int, n_relations: int, seed: in
     relation_dim = config.relation_dim or composition.relation_dim(config.entity_dim)
     dim = composition.dim(config.entity_dim, relation_dim)
     if config.harmony:
-        form = Harmony(dim, config.faithfulness, config.constraint, config.cap, config.rank)
+        form = Harmony(dim, config.faithfulness, config.constraint, config.cap, config.rank, config.dropout)
     else:
         form = Sum(dim, learn_scale=config.initialisation == "calibrated" and config.normalise)
     model = GradientGraph(
@@ -89,8 +90,7 @@ def fit(
     try:
         for epoch in range(1, settings.epochs + 1):
             total = torch.zeros((), device=device)
-            order = torch.randperm(len(train), generator=generator, device=device)
-            take_step.begin_epoch(order)
+            order = take_step.begin_epoch(torch.randperm(len(train), generator=generator, device=device))
             for step, index in enumerate(order.split(settings.batch_size), start=1):
                 total += take_step(index) * len(index)
                 if watch:
@@ -145,10 +145,13 @@ class Stepper:
         self.rate = torch.tensor(settings.learning_rate, device=train.head.device)  # changed in place by the schedule
         self.done, self.steps = 0, settings.epochs * math.ceil(len(train) / settings.batch_size)
         used = settings.batch_size * (2 + 2 * settings.negatives)
-        by_rows = settings.loss == "sampled" and settings.rows != "all" and model.n_entities > 2 * used
+        by_rows = settings.loss != "full" and settings.rows != "all" and model.n_entities > 2 * used
         by_row = {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer]
         self.rows = by_row(model.entity, self.rate) if by_rows else None
         moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
+        if settings.type_loss:
+            self.types = TypeHead(model.entity.shape[1], model.n_relations).to(train.head.device)
+            moved += self.types.parameters()
         if settings.optimizer == "adam":
             rate = self.rate if on_gpu else settings.learning_rate
             self.optimizer = torch.optim.Adam(moved, lr=rate, fused=True, capturable=on_gpu)
@@ -158,17 +161,25 @@ class Stepper:
             self.optimizer = torch.optim.Adagrad(moved, lr=settings.learning_rate, fused=True)
         self.graph = None
         self.steps_to_graph = self.WARM_UP if on_gpu and not by_rows else -1
+        need_all = settings.loss == "full" or settings.relation_corruption or settings.type_loss
+        self.by_relation = on_gpu and model.composition.by_relation and not need_all
         self.room = model.n_relations  # for the distinct relations of a batch
 
-    def begin_epoch(self, order: Tensor) -> None:
-        """Learn how many distinct relations the batches of this order hold: what per-relation work has to hold."""
-        size = self.settings.batch_size
-        whole = order[: len(order) // size * size].view(-1, size)
-        if self.settings.loss == "sampled" and len(whole):
-            relations = self.train.relation[whole].sort(dim=1).values
+    def begin_epoch(self, order: Tensor) -> Tensor:
+        """The order of an epoch; batches are sorted by relation where scoring works relation by relation.
+
+        There it also learns how many distinct relations the batches hold, which is what a step must have room for.
+        """
+        if not self.by_relation:
+            return order
+        cut = len(order) // self.settings.batch_size * self.settings.batch_size
+        whole, rest = order[:cut].view(-1, self.settings.batch_size), order[cut:]
+        relations, places = self.train.relation[whole].sort(dim=1, stable=True)
+        if cut:
             most = int((relations.diff(dim=1) != 0).sum(dim=1).max()) + 1
             if self.graph is None or most > self.room:
                 self.room, self.graph = min(math.ceil(1.05 * most / 16) * 16, self.model.n_relations), None
+        return torch.cat([whole.gather(1, places).flatten(), rest[self.train.relation[rest].argsort(stable=True)]])
 
     def __call__(self, index: Tensor) -> Tensor:
         """Move the parameters by the training triples at index (b,); returns the loss."""
@@ -207,27 +218,39 @@ class Stepper:
     def _move(self, index: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         batch, negatives, relations = self.train[index], {}, None
-        if self.settings.loss == "sampled":
+        if self.settings.loss != "full":
             count = self.settings.negatives
             negatives = draw_negatives(self.model.n_entities, len(batch), count, self.generator)
-            if self.room < min(len(batch), self.model.n_relations):
+            if self.by_relation:
                 relations, batch = distinct_relations(batch, self.room)
-        if self.rows is None:
-            loss = self.loss(self.model.snapshot(None, relations), batch, negatives)
-            loss.backward()
-        else:
+        ids = vectors = None
+        if self.rows is not None:
             ids, batch, negatives = touched_rows(batch, negatives)
             vectors = self.model.entity.detach().index_select(0, ids).requires_grad_()
-            loss = self.loss(self.model.snapshot(vectors, relations), batch, negatives)
-            loss.backward()
+        form = self.model.form
+        with form.dropping(self.generator) if form.dropout else nullcontext():
+            snapshot = self.model.snapshot(vectors, relations)
+        loss = self.loss(snapshot, batch, negatives)
+        loss.backward()
+        if self.rows is not None:
             self.rows.step(ids, vectors.grad)
         self.optimizer.step()
         return loss.detach()
 
     def loss(self, snapshot: Snapshot, batch: Triples, negatives: dict[Slot, Tensor]) -> Tensor:
         """What one step minimises."""
-        loss = sampled_softmax(snapshot, batch, negatives) if negatives else full_softmax(snapshot, batch)
-        return loss + self.settings.n3 * n3(snapshot, batch) if self.settings.n3 else loss
+        settings = self.settings
+        if negatives:
+            loss = CONTRASTIVE[settings.loss](contrast(snapshot, batch, negatives), settings.margin)
+        else:
+            loss = full_softmax(snapshot, batch)
+        if settings.n3:
+            loss = loss + settings.n3 * n3(snapshot, batch)
+        if settings.relation_corruption:
+            loss = loss + settings.relation_corruption * relation_softmax(snapshot, batch)
+        if settings.type_loss:
+            loss = loss + settings.type_loss * self.types(snapshot, batch)
+        return loss
 
 
 def touched_rows(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor, Triples, dict[Slot, Tensor]]:
@@ -240,9 +263,9 @@ def touched_rows(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor,
 
 
 def distinct_relations(batch: Triples, room: int) -> tuple[Tensor, Triples]:
-    """The distinct relations of a batch, padded to `room`, and the batch, sorted by relation, in places along them."""
-    order, place, ids, _ = group_by_relation(batch.relation, room)
-    return ids, Triples(batch.head[order], place.long(), batch.tail[order])
+    """The distinct relations of a batch sorted by relation, padded to `room`, and the batch in places along them."""
+    place, ids = runs(batch.relation, room)
+    return ids, Triples(batch.head, place, batch.tail)
 
 
 def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device | str) -> dict[str, float]:
