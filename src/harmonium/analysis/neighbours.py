@@ -8,24 +8,27 @@ neighbours in each of its guises.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonium.errors import HarmoniumError
-from harmonium.graph import Graph, Slot, Triples
+from harmonium.evaluation import rank
+from harmonium.graph import Answers, Graph, Slot, Triples
 from harmonium.harmony import Harmony
-from harmonium.model import GradientGraph
+from harmonium.model import GradientGraph, Snapshot
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A triplet near the one asked about: who fills the slot in it, how far, and whether it is a known fact."""
+    """A triplet near the one asked about: who fills the slot in it, how far, whether it is a fact, and how it ranks."""
 
     name: str
     distance: float
-    true: bool
+    true: bool  # the triplet with this entity in the slot is a known fact
+    rank: float  # the place of this entity among the answers for the slot, other facts left out
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,95 @@ class Neighbourhood:
     slot: Slot
     composed: list[Neighbour]
     token: list[Neighbour]
+    true: bool  # of the triple itself
+    rank: float
+
+    @property
+    def columns(self) -> dict[str, list[Neighbour]]:
+        """What to show side by side."""
+        both = {"nearest composed": self.composed, "nearest token": self.token}
+        return {name: found for name, found in both.items() if found}
 
     def to_json(self) -> dict[str, Any]:
         sides = {"composed": self.composed, "token": self.token}
         return {
             "triple": self.triple,
             "slot": self.slot.value,
+            "true": self.true,
+            "rank": self.rank,
             **{side: [vars(neighbour) for neighbour in found] for side, found in sides.items()},
         }
+
+
+@dataclass(frozen=True)
+class Guise:
+    """An entity as one triple shows it: the entities that could stand in its place, and what is known of them."""
+
+    model: GradientGraph
+    graph: Graph
+    triple: Triples  # one row
+    slot: Slot = Slot.HEAD
+    typed: bool = True  # only entities seen in that slot of the relation, in any split
+
+    def __post_init__(self) -> None:
+        if self.slot is Slot.RELATION:
+            raise HarmoniumError("neighbourhoods are of entities: choose the slot head or tail")
+
+    @cached_property
+    def others(self) -> Tensor:
+        """(n,): who may stand in the slot, the entity itself included."""
+        if not self.typed:
+            return torch.arange(self.graph.n_entities)
+        seen = self.graph.fillers(self.slot).lookup(self.triple.relation)[1]
+        return torch.cat([seen, self.triple[self.slot]]).unique()
+
+    @cached_property
+    def here(self) -> Tensor:
+        """(n,) bool: which of the others is the entity itself."""
+        return self.others == self.triple[self.slot]
+
+    @cached_property
+    def known(self) -> Answers:
+        return self.graph.answers(self.slot)
+
+    @cached_property
+    def truth(self) -> Tensor:
+        """(n,) bool: whether the triplet with each other entity is a fact."""
+        return self.known.contain(self.triplets(self.others))
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return self.model.snapshot()
+
+    @cached_property
+    def composed(self) -> Tensor:
+        """(n, dim): the triplets' vectors, as the question for this slot composes them."""
+        return self.snapshot.slot_map(self.slot, self.triple).apply(self.snapshot.entities[self.others])
+
+    @property
+    def title(self) -> tuple[str, str, str]:
+        return self.graph.spell(self.triple)[0]
+
+    def triplets(self, others: Tensor) -> Triples:
+        """(n,): the triple with each other entity in the slot."""
+        columns = {s: others if s is self.slot else self.triple[s].repeat(len(others)) for s in Slot}
+        return Triples(*columns.values())
+
+    def ranks(self, others: Tensor) -> list[float]:
+        """The filtered rank of each entity as an answer for the slot."""
+        candidates = self.graph.fillers(self.slot) if self.typed else None
+        return rank(self.snapshot, self.triplets(others), self.slot, self.known, candidates).values().tolist()
+
+    def nearest(self, vectors: Tensor, centre: Tensor, count: int) -> list[Neighbour]:
+        """The `count` others whose vectors (n, any) are nearest to a centre (any,), the entity itself left out."""
+        distance = (vectors - centre).norm(dim=-1)
+        distance[self.here] = torch.inf
+        best = distance.topk(min(count, len(self.others) - 1), largest=False)
+        if not len(best.indices):
+            return []
+        entities = self.others[best.indices]
+        columns = (entities.tolist(), best.values.tolist(), self.truth[best.indices].tolist(), self.ranks(entities))
+        return [Neighbour(self.graph.entities.name(entity), *rest) for entity, *rest in zip(*columns, strict=True)]
 
 
 @torch.no_grad()
@@ -51,34 +135,10 @@ def neighbours(
     model: GradientGraph, graph: Graph, triple: Triples, slot: Slot = Slot.HEAD, count: int = 5, typed: bool = True
 ) -> Neighbourhood:
     """The `count` nearest triplets to one triple when `slot` changes; `typed` keeps to entities seen in that slot."""
-    if slot is Slot.RELATION:
-        raise HarmoniumError("neighbourhoods are of entities: choose the slot head or tail")
-    here, others = triple[slot], candidates(graph, triple, slot, typed)
-    triplets = with_others(triple, slot, others)
-    shift = model.compose(triplets) - model.compose(triple)  # (n, dim)
-    truth = graph.answers(slot).contain(triplets)
-
-    def nearest(difference: Tensor) -> list[Neighbour]:
-        distance = difference.norm(dim=-1)
-        distance[others == here] = torch.inf
-        best = distance.topk(min(count, len(others) - 1), largest=False)
-        return [
-            Neighbour(graph.entities.name(int(others[i])), float(d), bool(truth[i]))
-            for i, d in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
-
-    token = nearest(shift @ model.form.token_map()) if isinstance(model.form, Harmony) else []
-    return Neighbourhood(graph.spell(triple)[0], slot, nearest(shift), token)
-
-
-def candidates(graph: Graph, triple: Triples, slot: Slot, typed: bool = True) -> Tensor:
-    """(n,): who may stand in the slot: the entities seen there with this relation, or all; the entity itself included."""
-    if not typed:
-        return torch.arange(graph.n_entities)
-    return torch.cat([graph.fillers(slot).lookup(triple.relation)[1], triple[slot]]).unique()
-
-
-def with_others(triple: Triples, slot: Slot, others: Tensor) -> Triples:
-    """(n,): the triple with each other entity in the slot."""
-    columns = {s: others if s is slot else triple[s].repeat(len(others)) for s in Slot}
-    return Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])
+    guise = Guise(model, graph, triple, slot, typed)
+    spaces = [guise.composed]
+    if isinstance(model.form, Harmony):
+        spaces.append(guise.composed @ model.form.token_map())
+    found = [guise.nearest(vectors, vectors[guise.here], count) for vectors in spaces]
+    itself = bool(guise.truth[guise.here]), guise.ranks(triple[slot])[0]
+    return Neighbourhood(guise.title, slot, found[0], found[1] if len(found) > 1 else [], *itself)
