@@ -9,10 +9,21 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from harmonium import records
+from harmonium.config import EvaluateConfig
+from harmonium.evaluation import describe
+from harmonium.records import Record
+from harmonium.reproduce import CONTROLS, published
+
 ROOT = Path(__file__).resolve().parents[1]
+PAPER_DATASETS = ("FB15K", "WN18")
+NOT_YET = "*Not run yet.*"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
 
 
@@ -114,9 +125,124 @@ def scale() -> str:
     return f"{table(['varied', 'sizes', 'ms per step', 'exponent'], rows)}\n\n{about}"
 
 
+# Reproductions of the paper: lists of records, one per run ------------------------------------------------------------
+
+
+def kept(name: str, dataset: str | None = None) -> list[Record]:
+    """The records of an experiment, of one dataset or of those that are not the paper's."""
+    found = records.read(ROOT / "results" / f"{name}.json")
+    if dataset == "other":
+        return [record for record in found if record["dataset"] not in PAPER_DATASETS]
+    return [record for record in found if dataset in (None, record["dataset"])]
+
+
+def options(group: list[Record]) -> str:
+    """The options that make a line again, after `harmonium reproduce EXPERIMENT --dataset DATASET`."""
+    seeds = ",".join(str(record["seed"]) for record in group)
+    tail = group[0]["command"].partition(" --rows ")[2].replace(f"--seeds {group[0]['seed']}", f"--seeds {seeds}")
+    return f"`--rows {tail}`"
+
+
+def made(found: list[Record]) -> str:
+    """Where and from which commits records come."""
+    devices = ", ".join(sorted({record["device"] for record in found}))
+    commits = ", ".join(sorted({(record["commit"] or "unknown")[:8] for record in found}))
+    return (
+        f"{len(found)} runs on {devices}, {sum(r['seconds'] for r in found) / 60:.0f} minutes in all; commit {commits}."
+    )
+
+
+def models(name: str, dataset: str | None) -> str:
+    """A table for each dataset: published, faithful, calibrated; both protocols and the command in the same line."""
+    parts = []
+    for data, found in _by_dataset(kept(name, dataset)).items():
+        head, rows = records.model_table(found, METRICS)
+        groups = {(records.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(found).values()}
+        for row in rows:
+            group = groups.get((row[0], row[1].split(",")[0]))
+            row.append(options(group) if group else "")
+            row[-2] = {"+": f"reached ({row[-2]})", "-": f"not reached ({row[-2]})"}.get(row[-2][:1], "")
+        head[-1] = "published MRR, typed"
+        protocol = describe(EvaluateConfig(**{k: v for k, v in found[0]["protocol"].items() if k != "filter"}))
+        about = f"`harmonium reproduce {name} --dataset {data}` with the options at the end of a line makes it again. "
+        about += f"First five metrics: {protocol}; full: all entities, realistic ties. {made(found)}"
+        parts.append(f"{table([*head, 'options'], rows)}\n\n{about}")
+        if dataset in ("other", None):
+            parts[-1] = f"**{data}**\n\n{parts[-1]}"
+    return "\n\n".join(parts) or NOT_YET
+
+
+def analysis(name: str) -> str:
+    """The table of an analysis for each dataset, and how to make it again."""
+    parts = []
+    for data, found in _by_dataset(kept(name)).items():
+        rows = table(*records.TABLES[name](found))
+        parts.append(f"**{data}**\n\n{rows}\n\n`{found[0]['command']}`. {made(found)}")
+    return "\n\n".join(parts) or NOT_YET
+
+
+def controls(question: str) -> str:
+    parts, names = [], list(CONTROLS[question])
+    for data, found in _by_dataset(kept("controls")).items():
+        inside = [record for record in found if record["row"].split("/")[1] in names]
+        inside.sort(
+            key=lambda record: (record["row"].split("/")[0] != "hole", names.index(record["row"].split("/")[1]))
+        )
+        if inside:
+            dim = inside[0]["dim"]
+            about = f"`harmonium reproduce controls --dataset {data}`, d = {dim}. {made(inside)}"
+            parts.append(f"**{data}**\n\n{table(*records.control_table(inside))}\n\n{about}")
+    return "\n\n".join(parts) or NOT_YET
+
+
+CLAIMS = [  # the row that wins in the paper, and the one it beats
+    ("FB15K", "table1", "hhole-1", "hhole-inf", "optimisation helps HHolE: lambda = 1 above infinity"),
+    ("WN18", "table1", "hhole-2", "hhole-inf", "optimisation helps HHolE: lambda = 2 above infinity"),
+    ("FB15K", "table1", "hhole-1", "hole", "HHolE is above its baseline HolE"),
+    ("WN18", "table1", "hhole-2", "hole", "HHolE is above its baseline HolE"),
+    ("FB15K", "table1", "hdistmult-inf", "distmult", "HDistMult is above its baseline DistMult"),
+    ("WN18", "table1", "hdistmult-inf", "distmult", "HDistMult is above its baseline DistMult"),
+    ("FB15K", "table1", "hdistmult-inf", "hdistmult-50", "optimisation does not help HDistMult: infinity above 50"),
+    ("WN18", "table1", "hdistmult-inf", "hdistmult-3", "optimisation does not help HDistMult: infinity above 3"),
+    ("FB15K", "htpr", "htpr-1", "htpr-inf", "optimisation helps HTPR: lambda = 1 above infinity"),
+]
+
+
+def claims() -> str:
+    """Whether the order of the paper's rows holds, by typed MRR."""
+    rows = []
+    for data, name, winner, loser, text in CLAIMS:
+        groups = records.by_seeds(kept(name, data))
+        cells = []
+        for variant in ("faithful", "calibrated"):
+            pair = [groups.get((data, row, variant)) for row in (winner, loser)]
+            if not all(pair):
+                cells.append("not run yet")
+                continue
+            first, second = (records.mean([record["mrr"] for record in group])[0] for group in pair)
+            cells.append(f"{'holds' if first > second else 'does not hold'}: {first:.3f} against {second:.3f}")
+        beside = [published(data, row)["mrr"] for row in (winner, loser)]
+        rows.append([data, text, " against ".join(f"{value:.3f}" for value in beside), *cells])
+    return table(["dataset", "claim", "published", "faithful", "calibrated"], rows)
+
+
+def _by_dataset(found: list[Record]) -> dict[str, list[Record]]:
+    names = sorted({record["dataset"] for record in found})
+    return {name: [record for record in found if record["dataset"] == name] for name in names}
+
+
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "README.md": [("demo", demo), ("quality", quality)],
-    "docs/results.md": [("demo", demo), ("quality", quality), ("curves", curves)],
+    "docs/results.md": [
+        ("claims", claims),
+        *((f"table1-{name}", partial(models, "table1", name)) for name in (*PAPER_DATASETS, "other")),
+        ("htpr", partial(models, "htpr", None)),
+        *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
+        *((f"controls-{name.split()[0]}", partial(controls, name)) for name in CONTROLS),
+        ("demo", demo),
+        ("quality", quality),
+        ("curves", curves),
+    ],
     "docs/performance.md": [("speed", speed)],
     "docs/scale.md": [("scale", scale)],
 }

@@ -163,6 +163,17 @@ def test_evaluate_takes_a_protocol(call, place: Path) -> None:
     assert f"all 10 queries {expected.metrics['mr']:.3f} {expected.metrics['mrr']:.3f}" in result.words
 
 
+def test_evaluate_ranks_several_runs_together(call, place: Path, tmp_path: Path) -> None:
+    one, other = place / "runs" / "family", tmp_path / "other"
+    more = ["--set", "model.entity_dim=6", "--set", "train.epochs=2"]
+    assert call("train", "--data", place / "family", *more, "--out", other).code == 0
+    printed = json.loads(call("evaluate", one, other, "--weight", 1, "--weight", 0.5, "--json").out)
+    assert printed["metrics"] == harmonium.evaluate([one, other], weights=[1, 0.5]).metrics
+    assert f"{one} x {other} on family" in call("evaluate", one, other).words
+    wrong = call("evaluate", one, other, "--weight", 1)
+    assert (wrong.code, "error: 2 experts need as many weights, not 1" in wrong.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("by", "rows"),
     [("side", ["head", "tail"]), ("relation", ["next (", "before (", "twin ("]), ("category", ["1-1 head (10)"])],
@@ -230,6 +241,40 @@ def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
     assert "error: no entity named '[red]a9[/red]' among 8" in wrong.err
 
 
+# Classify --------------------------------------------------------------------------------------------------------
+
+
+def test_classify_says_how_well_facts_are_told(call, place: Path, tmp_path: Path) -> None:
+    folder, figure = place / "runs" / "family", tmp_path / "reliability.png"
+    found = harmonium.classify(folder)
+    result = call("classify", folder, "--plot", figure, "--top", 1)
+    assert result.code == 0
+    assert f"accuracy {found.metrics['accuracy']:.3f} accuracy one threshold" in result.words
+    assert "metric 20 test facts" in result.words
+    assert "another head or tail seen in that place, seed 0" in result.words
+    assert "2 more" in result.words
+    assert figure.is_file()
+    assert json.loads(call("classify", folder, "--json").out) == found.to_json()
+    other = json.loads(call("classify", folder, "--seed", 3, "--json").out)
+    assert other == harmonium.classify(folder, seed=3).to_json() != found.to_json()
+
+
+def test_classify_labels_a_file_of_triples(call, place: Path, tmp_path: Path) -> None:
+    folder, file = place / "runs" / "family", tmp_path / "new.tsv"
+    file.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 30\n", encoding="utf-8")
+    run = harmonium.Run.load(folder)
+    found = harmonium.classify(run)
+    triples = [run.graph.triple("person 7", "next", f"person {i}") for i in (8, 30)]
+    labels = [tuple(column.item() for column in found.label(run.model, triple)) for triple in triples]
+    printed = json.loads(call("classify", folder, "--data", file, "--json").out)
+    assert [(row["label"], pytest.approx(row["probability"])) for row in printed] == labels
+    assert printed[1]["triple"] == ["person 7", "next", "person 30"]
+    words = call("classify", folder, "--data", file).words
+    for i, (label, probability) in zip((8, 30), labels, strict=True):
+        assert f"person 7 next person {i} {str(label).lower()} {probability:.3f}" in words
+    assert f"{found.metrics['accuracy']:.1%} of test facts were labelled rightly" in words
+
+
 # Neighbours and info ---------------------------------------------------------------------------------------------
 
 
@@ -240,12 +285,64 @@ def test_neighbours_stand_beside_each_other(call, place: Path) -> None:
     assert result.out.startswith("person 7 in (person 7, next, person 8)")
     assert "nearest composed nearest token" in result.words
     for composed, token in zip(found.composed, found.token, strict=True):
-        assert f"{composed.name} {composed.distance:.3f}" in result.words
-        assert f"{token.name} {token.distance:.3f}" in result.words
+        assert f"{composed.name} {composed.distance:.3f} #{composed.rank:g}" in result.words
+        assert f"{token.name} {token.distance:.3f} #{token.rank:g}" in result.words
+    assert f"the triplet itself: #{found.rank:g}, true" in result.words
     assert "✓ true with that entity in its place: 0 of 4 nearest composed, 0 of 4 nearest token" in result.words
     tails = json.loads(call("neighbours", folder, *fact, "--slot", "tail", "--no-typed", "--json").out)
     assert tails == json.loads(json.dumps(harmonium.neighbours(folder, *fact, slot="tail", typed=False).to_json()))
     assert len(tails["token"]) == 5
+
+
+def test_neighbours_of_entities_and_a_figure(call, place: Path, tmp_path: Path) -> None:
+    folder, fact = place / "runs" / "family", ("person 7", "next", "person 8")
+    found = harmonium.neighbours(folder, *fact, of="entities", count=3)
+    words = call("neighbours", folder, *fact, "--of", "entities", "--count", 3).words
+    assert "nearest to the entity nearest to its token" in words
+    assert f"{found.token[0].name} {found.token[0].distance:.3f}" in words
+    assert f"leaves {found.residual:.0%} of mu - x uncomposed (ridge 0.01" in words
+    assert call("neighbours", folder, *fact, "--plot", tmp_path / "near.png").code == 0
+    assert (tmp_path / "near.png").stat().st_size > 1000
+
+
+def test_density_by_label(call, place: Path, tmp_path: Path) -> None:
+    folder, file = place / "runs" / "family", tmp_path / "labelled.txt"
+    file.write_text("person 7\tnext\tperson 8\t1\nperson 7\tnext\tperson 3\t-1\n", encoding="utf-8")
+    found = json.loads(call("density", folder, "--labelled", file, "--count", 3, "--json").out)
+    assert found == json.loads(json.dumps(harmonium.density(folder, file, 3).to_json()))
+    assert found["positives"]["queries"] == 2
+    printed = call("density", folder, "--no-typed").words
+    assert "Facts among the 5 nearest on family" in printed
+    made = harmonium.density(folder, typed=False)
+    assert "queries 20 20" in printed
+    for part in (made.positives, made.negatives):
+        assert f"{part.change.mean:+.3f} ± {part.change.standard_error:.3f}" in printed
+        assert f"{part.by_relation[0]:+.3f} to {part.by_relation[1]:+.3f}" in printed
+    assert "candidates: all entities" in printed
+
+
+def test_gain_by_candidates(call, place: Path, tmp_path: Path) -> None:
+    folder = place / "runs" / "family"
+    result = call("gain", folder, "--split", "test", "--plot", tmp_path / "gain.png")
+    found = harmonium.gain(folder, "test").to_json()
+    assert json.loads(call("gain", folder, "--split", "test", "--json").out) == json.loads(json.dumps(found))
+    assert "Harmony gain against rank change, family test" in result.out
+    for part in found["candidates"].values():
+        assert f"{part['spearman']['rank']['rho']:+.4f}" in result.out
+        assert f"MRR {part['mrr_before']:.3f} -> {part['mrr_after']:.3f}" in result.words
+    assert (tmp_path / "gain.png").stat().st_size > 1000
+
+
+def test_dynamics_from_start_to_end(call, place: Path, tmp_path: Path) -> None:
+    folder, fact = place / "runs" / "family", ("person 7", "next", "person 8")
+    found = json.loads(call("dynamics", folder, *fact, "--json").out)
+    printed = call("dynamics", folder, *fact, "--plot", tmp_path / "climb.png").words
+    assert printed.startswith("person 7, next, person 8 step harmony core harmony distance to the token")
+    assert f" {found['steps']} {found['harmony'][-1]:.4f}" in printed
+    assert f"harmony of the closed form: {found['optimum']:.4f}" in printed
+    assert (tmp_path / "climb.png").stat().st_size > 1000
+    short = json.loads(call("dynamics", folder, *fact, "--steps", 3, "--samples", 7, "--json").out)
+    assert (short["steps"], short["samples"]["count"]) == (3, 7)
 
 
 def test_a_plain_model_has_no_token_column(call, place: Path, tmp_path: Path) -> None:
@@ -255,6 +352,10 @@ def test_a_plain_model_has_no_token_column(call, place: Path, tmp_path: Path) ->
     printed = call("neighbours", out, "person 7", "next", "person 8").out
     assert "nearest composed" in printed
     assert "token" not in printed
+    for command in (("density", out), ("gain", out), ("dynamics", out, "person 7", "next", "person 8")):
+        result = call(*command)
+        assert result.code == 2
+        assert "error: plain hole has no harmony, so no tokens; train with faithfulness" in result.err
 
 
 def test_someone_alone_has_no_neighbours(call, tmp_path: Path) -> None:
@@ -318,7 +419,7 @@ def test_a_plugin_brings_a_composition(call, place: Path, tmp_path: Path) -> Non
     assert "sandwich" not in Composition.registry
     missing = call("evaluate", out)
     assert missing.code == 2
-    assert "error: no composition 'sandwich'; there are complex, distmult" in missing.err
+    assert "error: no composition 'sandwich'; there are complex, concatenation, distmult" in missing.err
     assert "(--plugin FILE.py)" in missing.err
     predicted = call("--plugin", plugin, "predict", out, "--head", "person 7", "--relation", "twin", "--format", "json")
     assert len(json.loads(predicted.out)["answers"]) == 10
@@ -363,10 +464,20 @@ BAD = {
     "unknown ties": ("evaluate {run} --ties lucky", "ties is one of realistic, optimistic, pessimistic, not 'lucky'"),
     "bad by": ("evaluate {run} --by colour", "--by is side, relation or category, not 'colour'"),
     "one slot": ("predict {run} --head a", "give exactly two of head, relation and tail; 1 given"),
+    "bad of": ("neighbours {run} a b c --of relations", "neighbourhoods are of triplets or of entities, not of"),
+    "bad plot": ("gain {run} --plot gain.txt", "--plot gain.txt: a figure ends in .png, .pdf or .svg"),
+    "no labels": ("density {run} --labelled {place}/family/train.txt", "train.txt:1: found 3 columns, expected 4"),
+    "bad device": ("density {run} --device abacus", "device 'abacus' cannot be used here"),
     "bad slot": (
         "neighbours {run} a b c --slot relation",
         "neighbourhoods change the head or the tail, not 'relation'",
     ),
+    "no labelled folder": (
+        "classify {run} --labelled {place}/family",
+        "family/classification_valid.txt: cannot be read (No such file or directory)",
+    ),
+    "one labelled file": ("classify {run} --labelled {place}/bad.toml", "--labelled is one folder or two files"),
+    "bad triples": ("classify {run} --data {place}/narrow/train.txt", "narrow/train.txt:1: no entity named 'a'"),
     "no neighbour": ("neighbours {run} nobody next nobody", "no entity named 'nobody' among 40"),
     "info of nothing": ("info {place}/gone", "gone'; give a folder with train.txt"),
     "no plugin": ("--plugin {place}/gone.py info atlas", "gone.py: not a Python file that can be read"),
@@ -427,7 +538,9 @@ def test_help_is_quick() -> None:
         assert command.callback.__name__ in result.out
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "evaluate", "predict", "neighbours", "info"])
+@pytest.mark.parametrize(
+    "command", ["demo", "train", "evaluate", "predict", "classify", "neighbours", "density", "gain", "dynamics", "info"]
+)
 def test_every_command_explains_itself(call, command: str) -> None:
     result = call(command, "--help")
     assert result.code == 0

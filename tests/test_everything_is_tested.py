@@ -95,7 +95,8 @@ def test_the_training_core_needs_torch_numpy_and_safetensors_alone() -> None:
     code = (
         CORE
         + """
-import harmonium.training, harmonium.run, harmonium.analysis.neighbours
+import harmonium.training, harmonium.run, harmonium.analysis.neighbours, harmonium.analysis.density
+import harmonium.analysis.gain, harmonium.analysis.entity_tokens, harmonium.analysis.dynamics, harmonium.classification
 from harmonium.config import Config
 from harmonium.graph import Graph, Triples, Vocabulary
 from harmonium.training import build_model, fit

@@ -16,7 +16,12 @@ _PUBLIC = {
     "evaluate": "commands",
     "predict": "commands",
     "neighbours": "commands",
+    "density": "commands",
+    "gain": "commands",
+    "dynamics": "commands",
+    "classify": "commands",
     "info": "commands",
+    "reproduce": "reproduce",
     # graphs
     "load": "datasets",
     "Graph": "graph",

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harmonium import evaluation, prediction
+import torch
+
+from harmonium import classification, evaluation, prediction
 from harmonium.analysis import neighbours as neighbourhoods
+from harmonium.analysis.density import Density, measure_density
+from harmonium.analysis.dynamics import Dynamics, follow
+from harmonium.analysis.entity_tokens import RIDGE, EntityNeighbourhood, entity_neighbours
+from harmonium.analysis.gain import Gain, measure_gain
 from harmonium.analysis.neighbours import Neighbourhood
+from harmonium.classification import Classification
 from harmonium.config import Config, EvaluateConfig, build
 from harmonium.datasets import load
+from harmonium.ensemble import product_of_experts
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Evaluation, Frequency
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 from harmonium.prediction import Answer
 from harmonium.run import Run, reserve
-from harmonium.training import Progress, build_model, fit
+from harmonium.training import Progress, build_model, fit, pick_device
 
 
 def train(
@@ -61,19 +70,23 @@ def open_run(run: Run | str | Path) -> Run:
 
 
 def evaluate(
-    run: Run | str | Path,
+    run: Run | str | Path | Sequence[Run | str | Path],
     data: str | Graph | None = None,
     chunk: int | None = None,
     watch: Callable[[int], None] | None = None,
+    weights: Sequence[float] | None = None,
     **protocol: Any,
 ) -> Evaluation:
     """Rank a split of the run's own graph (or of another with the same names) under a protocol.
 
+    Several runs are ranked together, as a product of experts with these `weights` (all 1 when left out).
     One file as `data` is ranked whole; what the run's own graph knows is filtered as well.
 
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
-    run = open_run(run)
+    runs = [open_run(each) for each in ([run] if isinstance(run, Run | str | Path) else run)]
+    several = product_of_experts(runs, weights)
+    run, scorer = runs[0], several if len(runs) > 1 else runs[0].model
     chosen = _protocol(protocol)
     if data is None:
         graph = run.graph
@@ -82,7 +95,7 @@ def evaluate(
     else:
         facts = _same_names(run, load(data, valid=0, test=0))
         graph = replace(run.graph, name=facts.name, **{chosen.split: facts.train})
-    return evaluation.evaluate(run.model, graph, chosen, chunk=chunk, watch=watch)
+    return evaluation.evaluate(scorer, graph, chosen, chunk=chunk, watch=watch)
 
 
 def _protocol(values: dict[str, Any]) -> EvaluateConfig:
@@ -124,16 +137,159 @@ def neighbours(
     slot: str = "head",
     count: int = 5,
     typed: bool = True,
-) -> Neighbourhood:
+    of: str = "triplets",
+    ridge: float = RIDGE,
+    plot: str | Path | None = None,
+) -> Neighbourhood | EntityNeighbourhood:
     """The nearest triplets to one, by composed vector and by token, when one slot changes.
+
+    `of="entities"`: the entity vectors nearest to the entity's own and to its token in the triplet, which `ridge` > 0
+    holds near the entity's own.
 
     >>> harmonium.neighbours("runs/demo", "Switzerland", "official language", "French")
     """
     run = open_run(run)
     if slot not in ("head", "tail"):
         raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
+    if of not in ("triplets", "entities"):
+        raise HarmoniumError(f"neighbourhoods are of triplets or of entities, not of '{of}'")
     triple = run.graph.triple(head, relation, tail)
+    if not ridge > 0:
+        raise HarmoniumError(f"ridge must be positive, not {ridge}: the slot map may have no inverse")
+    if of == "entities":
+        if plot is not None:
+            raise HarmoniumError("only neighbourhoods of triplets are drawn; leave out --plot or ask for triplets")
+        return entity_neighbours(run.model, run.graph, triple, Slot(slot), count, typed, ridge)
+    if plot is not None:
+        from harmonium.report import guises_figure
+
+        guises_figure(run.model, run.graph, [triple], _drawable(plot), Slot(slot), count, typed)
     return neighbourhoods.neighbours(run.model, run.graph, triple, Slot(slot), count, typed)
+
+
+def _drawable(path: str | Path) -> Path:
+    """Where a figure may be written; its folder is made."""
+    path = Path(path)
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise HarmoniumError(f"--plot {path}: a figure ends in .png, .pdf or .svg")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HarmoniumError(f"--plot {path}: its folder cannot be made ({error.strerror})") from error
+    return path
+
+
+def _model_on(run: Run, device: str) -> Any:
+    """The run's model on a device; the run keeps its own."""
+    device = pick_device(device)
+    return run.model if device.type == "cpu" else deepcopy(run.model).to(device)
+
+
+def classify(
+    run: Run | str | Path,
+    labelled: str | Path | Sequence[str | Path] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    plot: str | Path | None = None,
+) -> Classification:
+    """Tell true facts from false ones: thresholds and probabilities chosen on validation, judged on test.
+
+    `labelled` is a folder with classification_valid.txt and classification_test.txt, or two such files. Without it the
+    false facts are made from the run's own valid and test splits, by another head or tail seen there.
+
+    >>> harmonium.classify("runs/demo").metrics["accuracy"]
+    """
+    run = open_run(run)
+    path = _drawable(plot) if plot is not None else None
+    if labelled:
+        files = [Path(file) for file in ([labelled] if isinstance(labelled, str | Path) else labelled)]
+        if len(files) == 1 and files[0].is_dir():
+            files = [files[0] / f"classification_{split}.txt" for split in ("valid", "test")]
+        if len(files) != 2:
+            raise HarmoniumError(f"--labelled is one folder or two files, valid and test; given: {len(files)}")
+        valid, test = (classification.read_labelled(file, run.graph) for file in files)
+        source = " and ".join(file.name for file in files)
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        valid, test = (classification.labelled(run.graph, split, generator) for split in ("valid", "test"))
+        source = f"half of them false: another head or tail seen in that place, seed {seed}"
+    found = classification.classify(_model_on(run, device), run.graph, valid, test, source=source)
+    if path is not None:
+        from harmonium.report import classification_figure
+
+        classification_figure(found, path)
+    return found
+
+
+def density(
+    run: Run | str | Path,
+    labelled: str | Path | None = None,
+    count: int = 5,
+    typed: bool = True,
+    seed: int = 0,
+    device: str = "auto",
+    watch: Callable[[int], None] | None = None,
+) -> Density:
+    """Whether tokens of true triplets have more true neighbours than composed vectors have, and false ones fewer.
+
+    `labelled` is a file of head, relation, tail and label 1 or -1; without it the test split is taken, and as many
+    false triplets are made from it by another head or tail.
+
+    >>> harmonium.density("runs/demo").positives.change
+    """
+    run = open_run(run)
+    if labelled is not None:
+        triples, labels = classification.read_labelled(labelled, run.graph)
+    else:
+        triples, labels = classification.labelled(run.graph, "test", torch.Generator().manual_seed(seed))
+    return measure_density(_model_on(run, device), run.graph, triples, labels, count, typed, watch)
+
+
+def gain(
+    run: Run | str | Path,
+    split: str = "valid",
+    limit: int = 100_000,
+    ties: str = "realistic",
+    seed: int = 0,
+    device: str = "auto",
+    plot: str | Path | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> Gain:
+    """Whether triplets that gain harmony by optimisation gain rank by it: Spearman correlations of the two.
+
+    >>> harmonium.gain("runs/demo").to_json()["candidates"]["full"]["spearman"]
+    """
+    run = open_run(run)
+    path = _drawable(plot) if plot is not None else None
+    found = measure_gain(_model_on(run, device), run.graph, split, limit, ties, seed, watch)
+    if path is not None:
+        from harmonium.report import gain_figure
+
+        gain_figure(found, path)
+    return found
+
+
+def dynamics(
+    run: Run | str | Path,
+    head: str,
+    relation: str,
+    tail: str,
+    steps: int | None = None,
+    samples: int = 500,
+    seed: int = 0,
+    plot: str | Path | None = None,
+) -> Dynamics:
+    """How the network climbs from a triplet's composed vector to its token, and states around that.
+
+    >>> harmonium.dynamics("runs/demo", "Switzerland", "official language", "French", plot="climb.png")
+    """
+    run = open_run(run)
+    found = follow(run.model, run.graph, run.graph.triple(head, relation, tail), steps, samples, seed)
+    if plot is not None:
+        from harmonium.report import dynamics_figure
+
+        dynamics_figure(found, _drawable(plot))
+    return found
 
 
 def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:

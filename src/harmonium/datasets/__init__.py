@@ -25,7 +25,7 @@ def load(name_or_path: str | os.PathLike[str], *, seed: int = 0, valid: float = 
     A name that is no path is looked up in the folder that HARMONIUM_DATA names. Larger graphs are kept in binary form
     under HARMONIUM_CACHE (~/.cache/harmonium when unset) and load from there while the files stay as they are.
     """
-    path = _locate(name_or_path)
+    path = locate(name_or_path)
     if path.suffix == graph_file.ENDING and path.is_file():
         return graph_file.load(path)
     cached = _cache_of(path)
@@ -59,7 +59,8 @@ def _keep(graph: Graph, cached: Path) -> None:
         draft.replace(cached)
 
 
-def _locate(name_or_path: str | os.PathLike[str]) -> Path:
+def locate(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder or file of a graph: embedded, a path, or a name in HARMONIUM_DATA."""
     path = Path(name_or_path)
     if str(name_or_path) in EMBEDDED:
         return EMBEDDED[str(name_or_path)]

@@ -1,0 +1,229 @@
+"""Records of reproductions: a JSON list per experiment, one object per run; found again by settings, shown as tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harmonium.config import Config
+from harmonium.errors import HarmoniumError
+
+Record = dict[str, Any]
+Table = tuple[list[str], list[list[str]]]  # columns, rows
+METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
+KEY = ("dataset", "row", "variant", "seed")  # one record each
+ELSEWHERE = {"data", "train.device", "train.threads"}  # settings that do not change what a run is
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # 97.5 %, by n
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a file; none when there is no file yet."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, json.JSONDecodeError) as error:
+        raise HarmoniumError(f"{path}: not a list of results that can be read ({error}); move it away") from error
+
+
+def keep(path: Path, record: Record) -> None:
+    """Add a record, in the place of an earlier one of the same row, variant and seed; whole or not at all."""
+    others = [other for other in read(path) if key(other) != key(record)]
+    records = sorted([*others, record], key=lambda r: tuple(map(str, key(r))))
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(plain(records), indent=1, ensure_ascii=False, allow_nan=False)
+        draft.write_text(text + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise HarmoniumError(f"{path}: cannot be written ({error.strerror}); choose another --results") from error
+
+
+def key(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in KEY)
+
+
+def plain(value: Any) -> Any:
+    """As strict JSON has it: an infinite number is the word inf, one that is no number is null."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def settings(config: Config) -> dict[str, Any]:
+    return plain(dataclasses.asdict(config))
+
+
+def differences(record: Record, config: Config) -> list[str]:
+    """What is set otherwise now than when the record was made, as `key=value`."""
+    before = _flat(settings(Config())) | _flat(record["settings"])  # settings younger than the record: their defaults
+    return [f"{k}={v}" for k, v in _flat(settings(config)).items() if k not in ELSEWHERE and before[k] != v]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def by_seeds(records: Iterable[Record]) -> dict[tuple[str, str, str], list[Record]]:
+    """(dataset, row, variant) -> its records, one per seed."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        found.setdefault((record["dataset"], record["row"], record["variant"]), []).append(record)
+    return found
+
+
+def mean(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean and half the width of its 95 % interval by Student's t; no interval for one value."""
+    if len(values) < 2:
+        return values[0], None
+    t = STUDENT.get(len(values), 1.96)
+    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def spell(values: Sequence[float | None], digits: int = 3, sign: str = "") -> str:
+    """`0.837` or, over several seeds, `0.837 ± 0.002`."""
+    if any(value is None for value in values):
+        return "-"
+    middle, half = mean(values)
+    return f"{middle:{sign}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
+
+
+# Tables, for a terminal and for docs/results.md ----------------------------------------------------------------------
+
+
+def model_table(records: Sequence[Record], full: Sequence[str] = ("mrr", "hits@10")) -> Table:
+    """What was published above what was reached; metrics of the typed protocol, then of the standard one, in one line."""
+    rows, shown = [], ""
+    for group in sorted(by_seeds(records).values(), key=lambda group: _place(group[0])):
+        first = group[0]
+        if (name := label(first)) != shown and first["published"]:
+            rows.append(
+                [name, "published", *(_number([first["published"][m]], m) for m in METRICS), *[""] * len(full), ""]
+            )
+        shown = name
+        seeds = f", {len(group)} seeds" if len(group) > 1 else ""
+        typed = [_number([r[m] for r in group], m) for m in METRICS]
+        standard = [_number([r["full"][m] for r in group], m) for m in full]
+        rows.append([name, f"{first['variant']}{seeds}", *typed, *standard, against_published(group)])
+    return ["model", "whose", *METRICS, *(f"full {m}" for m in full), "MRR +-"], rows
+
+
+def label(record: Record) -> str:
+    """The model as the paper's tables name it."""
+    faithfulness = "" if record["lambda"] is None else f" λ={float(record['lambda']):g}"
+    relation_dim = record["settings"]["model"]["relation_dim"]
+    return f"{record['model']}{faithfulness} d={record['dim']}" + (f"x{relation_dim}" if relation_dim else "")
+
+
+def _place(record: Record) -> tuple[Any, ...]:
+    """The paper's order: plain, lambda infinite, lambda finite."""
+    model = record["settings"]["model"]
+    return model["composition"], model["harmony"], -float(record["lambda"] or 0), record["variant"] != "faithful"
+
+
+def _number(values: Sequence[float], metric: str) -> str:
+    return spell(values, 0 if metric == "mr" else 3)
+
+
+def against_published(group: Sequence[Record]) -> str:
+    """By how much the mean typed MRR exceeds the published one, both as printed."""
+    if not group[0]["published"]:
+        return ""
+    return f"{round(mean([r['mrr'] for r in group])[0], 3) - group[0]['published']['mrr']:+.3f}"
+
+
+def control_table(records: Sequence[Record]) -> Table:
+    """Typed and full MRR of each control for each composition, in the order of the records."""
+    groups = {row: found for (_, row, _), found in by_seeds(records).items()}
+    compositions, names = (list(dict.fromkeys(row.split("/")[i] for row in groups)) for i in (0, 1))
+    rows = []
+    for name in names:
+        found = [groups.get(f"{composition}/{name}") for composition in compositions]
+        cells = [[spell([r["mrr"] for r in g]), spell([r["full"]["mrr"] for r in g])] if g else ["", ""] for g in found]
+        seeds = max(len(group) for group in found if group)
+        rows.append([name, str(seeds), *(cell for pair in cells for cell in pair)])
+    heads = [f"{composition}{kind} mrr" for composition in compositions for kind in ("", ", full")]
+    return ["control", "seeds", *heads], rows
+
+
+PAPER_DENSITY = {"positives": (0.241, 99.7), "negatives": (-0.059, -62.4)}  # FB15K: change in true neighbours of 5, t
+PAPER_GAIN = {  # FB15K: Spearman's rho of the gain with the change of rank
+    "HHolE": {"rank": -0.0157, "reciprocal_rank": 0.1370, "reciprocal_rank_changed": 0.3746},
+    "HDistMult": {"rank": 0.1226},
+}
+
+
+def density_table(records: Sequence[Record]) -> Table:
+    """The change in true neighbours from composed to token, with the paper's t test and intervals by clusters."""
+    rows = []
+    for record in records:
+        for name, published in PAPER_DENSITY.items():
+            found, seen = record[name], record["dataset"] == "FB15K"
+            intervals = (f"{low:+.3f} to {high:+.3f}" for low, high in (found["by_triplet"], found["by_relation"]))
+            paper = f"{published[0]:+.3f} (t = {published[1]:.1f})" if seen else "-"
+            numbers = [f"{found['queries']:,}", f"{found['composed']:.3f}", f"{found['token']:.3f}"]
+            change = f"{found['change']['mean']:+.3f} (t = {float(found['change']['t']):.1f})"
+            rows.append([f"{_who(record)}: {name}", *numbers, paper, change, *intervals])
+    head = ["triplets", "queries", "composed", "token", "published change", "change", "by triplet", "by relation"]
+    return head, rows
+
+
+def gain_table(records: Sequence[Record]) -> Table:
+    """Spearman's rho of harmony gain with three changes of rank, published beside ours, by candidates."""
+    rows = []
+    for record in records:
+        published = PAPER_GAIN.get(record["model"], {}) if record["dataset"] == "FB15K" else {}
+        for candidates, found in record["candidates"].items():
+            cells = [f"{found[name]:.3f}" for name in ("mrr_before", "mrr_after", "unchanged")]
+            for kind, rho in found["spearman"].items():
+                paper = f" ({published[kind]:+.3f})" if kind in published and candidates == "typed-all" else ""
+                cells.append(spell([rho["rho"]], 3, "+") + paper)
+            rows.append([_who(record), candidates, f"{record['queries']:,}", *cells])
+    kinds = ["rho, rank (published)", "rho, 1/rank", "rho, 1/rank where changed"]
+    return ["model", "candidates", "queries", "MRR by H(x, x)", "MRR by H(mu, x)", "unchanged", *kinds], rows
+
+
+def classification_table(records: Sequence[Record]) -> Table:
+    names = ("accuracy", "accuracy_one_threshold", "auc", "average_precision", "brier", "calibration_error")
+    rows = [[_who(r), r["source"], *(spell([r["metrics"][name]]) for name in names)] for r in records]
+    return ["model", "labelled facts", *(name.replace("_", " ") for name in names)], rows
+
+
+def neighbourhood_table(records: Sequence[Record]) -> Table:
+    """Each triplet's nearest by composed vector and by token; true ones are ticked."""
+    rows = []
+    for record in records:
+        for found in record["neighbourhoods"]:
+            sides = (", ".join("✓ " * n["true"] + n["name"] for n in found[side]) for side in ("composed", "token"))
+            head, relation, tail = found["triple"]
+            rows.append(["✓ " * found["true"] + f"{head}, {relation.rsplit('/', 1)[-1]}, {tail}", *sides])
+    return ["triplet", "nearest composed", "nearest token"], rows
+
+
+def _who(record: Record) -> str:
+    return f"{label(record)}, {record['variant']}, seed {record['seed']}"
+
+
+TABLES: dict[str, Callable[[Sequence[Record]], Table]] = {
+    "table1": model_table,
+    "htpr": model_table,
+    "controls": control_table,
+    "neighbourhoods": neighbourhood_table,
+    "density": density_table,
+    "gain": gain_table,
+    "classification": classification_table,
+}

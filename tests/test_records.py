@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harmonium import records
+from harmonium.config import Config
+from harmonium.errors import HarmoniumError
+
+
+def made(row: str = "hhole-1", seed: int = 0, mrr: float = 0.5, variant: str = "calibrated", **more: object) -> dict:
+    config = Config.read(None, ["model.faithfulness=inf", f"train.seed={seed}"])
+    metrics = {"mr": 20.0, "mrr": mrr, "hits@1": 0.1, "hits@3": 0.2, "hits@10": 0.3}
+    return {
+        "table": "table1", "dataset": "FB15K", "row": row, "variant": variant, "model": "HHolE", "lambda": "inf",
+        "dim": 64, "seed": seed, "settings": records.settings(config), **metrics, "full": metrics | {"mrr": mrr / 2},
+        "published": {**metrics, "mr": 21, "mrr": 0.6},
+    } | more  # fmt: skip
+
+
+def test_a_record_takes_the_place_of_its_predecessor_and_of_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "results" / "table1.json"
+    assert records.read(file) == []
+    for record in (made(seed=1), made(seed=0), made(seed=1, mrr=0.7), made("hole", seed=1)):
+        records.keep(file, record)
+    assert [(r["row"], r["seed"], r["mrr"]) for r in records.read(file)] == [
+        ("hhole-1", 0, 0.5), ("hhole-1", 1, 0.7), ("hole", 1, 0.5),
+    ]  # fmt: skip
+    assert [path.name for path in file.parent.iterdir()] == ["table1.json"]
+
+
+def test_files_are_strict_json(tmp_path: Path) -> None:
+    records.keep(tmp_path / "a.json", made(t=math.inf, rho=math.nan, low=(-math.inf, 1.0)))
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert (found["t"], found["rho"], found["low"]) == ("inf", None, ["-inf", 1.0])
+    assert found["settings"]["model"]["faithfulness"] == "inf"
+
+
+def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("[{", encoding="utf-8")
+    with pytest.raises(HarmoniumError, match=r"a\.json: not a list of results"):
+        records.keep(file, made())
+    assert file.read_text(encoding="utf-8") == "[{"
+
+
+def test_differences_are_those_that_change_a_run() -> None:
+    record, config = made(), Config.read(None, ["model.faithfulness=inf"])
+    assert records.differences(record, config) == []
+    elsewhere = replace(config, data="other", train=replace(config.train, device="cpu", threads=3))
+    assert records.differences(record, elsewhere) == []
+    changed = Config.read(None, ["model.faithfulness=2", "train.epochs=7"])
+    assert records.differences(record, changed) == ["model.faithfulness=2.0", "train.epochs=7"]
+
+
+def test_a_setting_younger_than_the_record_counts_as_its_default() -> None:
+    record = made()
+    del record["settings"]["train"]["margin"]
+    config = Config.read(None, ["model.faithfulness=inf"])
+    assert records.differences(record, config) == []
+    assert records.differences(record, replace(config, train=replace(config.train, margin=2.0))) == ["train.margin=2.0"]
+
+
+def test_intervals_are_students() -> None:
+    """By hand: 0, 1, 2 have mean 1, standard deviation 1; t(2 degrees of freedom, 97.5 %) = 4.303."""
+    middle, half = records.mean([0.0, 1.0, 2.0])
+    assert middle == 1.0
+    assert half == pytest.approx(4.303 / math.sqrt(3))
+    assert records.spell([0.5]) == "0.500"
+    assert records.spell([0.5, 0.5]) == "0.500 ± 0.000"
+    assert records.spell([None]) == "-"
+
+
+def test_the_model_table_has_published_above_ours_and_both_protocols_in_a_line() -> None:
+    plain = made("hole", mrr=0.4, **{"lambda": None, "model": "HolE"})
+    plain["settings"]["model"]["harmony"] = False
+    found = [made(seed=s, mrr=m) for s, m in ((0, 0.61), (1, 0.63))] + [made(variant="faithful"), plain]
+    head, rows = records.model_table(found)
+    assert [row[:2] for row in rows] == [
+        ["HolE d=64", "published"], ["HolE d=64", "calibrated"], ["HHolE λ=inf d=64", "published"],
+        ["HHolE λ=inf d=64", "faithful"], ["HHolE λ=inf d=64", "calibrated, 2 seeds"],
+    ]  # fmt: skip
+    assert all(len(row) == len(head) for row in rows)
+    mrr, full = head.index("mrr"), head.index("full mrr")
+    assert [rows[2][mrr], rows[3][mrr], rows[3][full]] == ["0.600", "0.500", "0.250"]
+    assert rows[4][mrr].startswith("0.620 ± 0.1")
+    assert [row[-1] for row in rows] == ["", "-0.200", "", "-0.100", "+0.020"]
+    assert rows[2][2] == "21"
+
+
+def test_the_control_table_sets_compositions_side_by_side() -> None:
+    found = [made(f"{c}/plain", seed=s, published=None, table="controls") for c in ("hole", "distmult") for s in (0, 1)]
+    found.append(made("hole/linear", published=None, table="controls", mrr=0.8))
+    head, rows = records.control_table(found)
+    assert head == ["control", "seeds", "hole mrr", "hole, full mrr", "distmult mrr", "distmult, full mrr"]
+    assert rows[0] == ["plain", "2", "0.500 ± 0.000", "0.250 ± 0.000", "0.500 ± 0.000", "0.250 ± 0.000"]
+    assert rows[1] == ["linear", "1", "0.800", "0.400", "", ""]
