@@ -570,3 +570,20 @@ def test_one_file_is_evaluated_whole(tmp_path: Path) -> None:
     run = train(data=family(), sets=["train.epochs=1", "model.entity_dim=4"])
     (tmp_path / "new.tsv").write_text("person 0\ttwin\tperson 3\nperson 1\tnext\tperson 9\n")
     assert len(evaluate(run, data=str(tmp_path / "new.tsv")).ranks) == 4
+
+
+def test_reproduce_shows_both_protocols_and_resumes(call, tmp_path: Path) -> None:
+    folder = write_graph(family(), tmp_path / "family")
+    options = ["--dataset", folder, "--rows", "hhole-*", "--scale", "small", "--runs", tmp_path / "runs"]
+    first = call("reproduce", "table1", *options, "--variant", "calibrated", "--set", "train.epochs=1")
+    assert first.code == 0
+    assert "table1 on family" in first.out
+    assert "full" in first.words
+    assert "λ=inf" in first.words
+    assert "λ=1" in first.words
+    again = call("reproduce", "table1", *options, "--variant", "calibrated", "--set", "train.epochs=1")
+    assert again.out == first.out
+    assert again.err.count("done before") == 2
+    wrong = call("reproduce", "table7", *options)
+    assert wrong.code == 2
+    assert "no experiment 'table7'" in wrong.err

@@ -167,9 +167,9 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_table1_records_what_its_runs_reach(make, tmp_path: Path) -> None:
-    found = make("table1", rows="distmult,hhole-*")
+    found = make("table1", rows="distmult,hhole-1")
     assert [(r["row"], r["variant"]) for r in found] == [
-        (row, variant) for row in ("distmult", "hhole-inf", "hhole-1") for variant in ("faithful", "calibrated")
+        (row, variant) for row in ("distmult", "hhole-1") for variant in ("faithful", "calibrated")
     ]
     assert sorted(found, key=records.key) == sorted(
         json.loads((tmp_path / "results" / "table1.json").read_text(encoding="utf-8")), key=records.key
@@ -188,8 +188,8 @@ def test_table1_records_what_its_runs_reach(make, tmp_path: Path) -> None:
         assert (record["epochs"], record["best_epoch"], record["published"]) == (2, run.history.best_epoch, None)
         assert list(record["valid"]) == ["hits@10" if record["variant"] == "faithful" else "mrr"]
         assert {"command", "commit", "device", "seconds", "model", "lambda", "dim", "seed"} <= set(record)
-    assert [r["lambda"] for r in found[::2]] == [None, "inf", 1.0]
-    assert [r["model"] for r in found[::2]] == ["DistMult", "HHolE", "HHolE"]
+    assert [r["lambda"] for r in found[::2]] == [None, 1.0]
+    assert [r["model"] for r in found[::2]] == ["DistMult", "HHolE"]
 
 
 def test_what_is_done_is_not_run_again(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def model_table(records: Sequence[Record], full: Sequence[str] = ("mrr", "hits@1
         typed = [_number([r[m] for r in group], m) for m in METRICS]
         standard = [_number([r["full"][m] for r in group], m) for m in full]
         rows.append([name, f"{first['variant']}{seeds}", *typed, *standard, against_published(group)])
-    return ["model", "whose", *METRICS, *(f"full {m}" for m in full), "MRR +-"], rows
+    return ["model", "whose", *METRICS, *(f"full {m}" for m in full), "MRR gap"], rows
 
 
 def label(record: Record) -> str:
@@ -208,7 +208,7 @@ def neighbourhood_table(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         for found in record["neighbourhoods"]:
-            sides = (", ".join("✓ " * n["true"] + n["name"] for n in found[side]) for side in ("composed", "token"))
+            sides = ("; ".join("✓ " * n["true"] + n["name"] for n in found[side]) for side in ("composed", "token"))
             head, relation, tail = found["triple"]
             rows.append(["✓ " * found["true"] + f"{head}, {relation.rsplit('/', 1)[-1]}, {tail}", *sides])
     return ["triplet", "nearest composed", "nearest token"], rows

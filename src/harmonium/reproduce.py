@@ -333,7 +333,7 @@ class Job:
         def tell(now: dict[str, Any]) -> None:
             self.say(f"  epoch {now['epoch']}: {train.metric} {now['valid'][train.metric]:.3f}, {now['seconds']:.0f} s")
 
-        self.say(f"{self.name}: {title(self.config)}, {train.epochs} epochs at most")
+        self.say(f"{self.name}: {title(self.config)}, epochs: at most {train.epochs}")
         with self.bar() as watch:
             history = fit(model, self.graph, self.config, watch, tell)
         if history.stopped.startswith("interrupted"):
