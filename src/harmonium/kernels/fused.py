@@ -108,7 +108,8 @@ class GatherDot(torch.autograd.Function):
     """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory.
 
     A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, and its gradient in
-    the weights is the score. So two bag kernels give both; the gradient of the table is a plain sum of rows.
+    the weights is the score. The gradient of a row is a bag too, of the queries that met it; on a CPU sorting the ids
+    to find them costs less than adding rows one by one.
     """
 
     @staticmethod
@@ -123,6 +124,11 @@ class GatherDot(torch.autograd.Function):
         query, table, ids = ctx.saved_tensors
         flat = ids.flatten()
         dquery = F.embedding_bag(flat, table, _starts(ids), mode="sum", per_sample_weights=g.flatten())
+        if not table.is_cuda:
+            ordered, places = flat.sort(stable=True)
+            starts = torch.searchsorted(ordered, torch.arange(len(table)))
+            weights, bags = g.flatten()[places], places.div_(ids.shape[1], rounding_mode="floor")
+            return dquery, F.embedding_bag(bags, query, starts, mode="sum", per_sample_weights=weights), None
         dtable = torch.zeros_like(table)
         for some, weights, vectors in zip(ids.split(PART), g.split(PART), query.split(PART), strict=True):
             dtable.index_add_(0, some.flatten(), (weights[:, :, None] * vectors[:, None]).flatten(0, 1))
