@@ -231,7 +231,9 @@ def claims() -> str:
                 cells.append("not run yet")
                 continue
             first, second = (records.mean([record["mrr"] for record in group])[0] for group in pair)
-            word = "no difference" if abs(first - second) < SEED_SPREAD else "holds" if first > second else "does not hold"
+            word = (
+                "no difference" if abs(first - second) < SEED_SPREAD else "holds" if first > second else "does not hold"
+            )
             cells.append(f"{word}: {first:.3f} against {second:.3f}")
         beside = [published(data, row)["mrr"] for row in (winner, loser)]
         rows.append([data, text, " against ".join(f"{value:.3f}" for value in beside), *cells])
