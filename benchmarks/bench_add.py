@@ -123,7 +123,8 @@ def main() -> None:
             found.append({"model": name, **compare(graph, first, config, few, base)})
             print(found[-1], flush=True)
     about_run = {
-        "command": f"python benchmarks/bench_add.py --share {chosen.share} --epochs {chosen.epochs}",
+        "command": f"python benchmarks/bench_add.py {chosen.out} {graph.name} --share {chosen.share} "
+        f"--epochs {chosen.epochs} --models {' '.join(map(repr, chosen.models))}",
         "settings": SETTINGS,
         "graph": graph.name,
         "held_out": graph.n_entities - first,

@@ -21,10 +21,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Tests neither use nor fill the user's cache of graphs."""
+    """Tests neither use nor fill the user's cache of graphs, and download nothing."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARMONIUM_CACHE", str(folder))
+        patch.setenv("HARMONIUM_OFFLINE", "1")
         yield folder
 
 

@@ -26,9 +26,9 @@ from harmonium.classification import (
 )
 from harmonium.config import Config, ModelConfig
 from harmonium.errors import HarmoniumError
+from harmonium.figures import classification_figure
 from harmonium.graph import Graph, Triples, Vocabulary
 from harmonium.model import GradientGraph
-from harmonium.report import classification_figure
 from harmonium.run import Run
 from harmonium.training import History
 from small import family, make_graph

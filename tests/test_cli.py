@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -138,6 +140,35 @@ def test_train_lists_its_settings(call) -> None:
 # Evaluate --------------------------------------------------------------------------------------------------------
 
 
+def test_ctrl_c_saves_and_resume_goes_on(call, place: Path, tmp_path: Path) -> None:
+    """A real process, interrupted as a person does it."""
+    out = tmp_path / "mine"
+    command = [sys.executable, "-m", "harmonium", "train", "--data", str(place / "family"), "--out", str(out), *FAST]
+    command += ["--set", "train.epochs=100000", "--set", "train.patience=100000", "--set", "train.checkpoint_every=1"]
+    with subprocess.Popen(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not (out / "checkpoints" / "000001.json").exists():
+            time.sleep(0.02)
+        second = call("resume", out)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert (second.code, f"({process.pid}); wait for it" in second.err) == (2, True)
+    assert re.search(rf"stopped; `harmonium resume {out}` goes on from step \d", told)
+    assert "Traceback" not in told
+    unfinished = call("evaluate", out)
+    assert (unfinished.code, f"training has not finished; `harmonium resume {out}`" in unfinished.err) == (2, True)
+    assert call("resume", out, "--set", "model.rank=2").code == 2
+    quick = ["train.patience=1", "train.evaluate_every=1", "train.checkpoint_every=none"]
+    resumed = call("resume", out, *(part for setting in quick for part in ("--set", setting)))
+    assert resumed.code == 0
+    assert "Link prediction on family" in resumed.words
+    assert f"run folder: {out}" in resumed.words
+    again = call("resume", out)
+    assert (again.code, f"{out} is finished; there is nothing to go on with" in again.words) == (0, True)
+
+
 def test_evaluate_repeats_the_numbers_of_training(call, place: Path) -> None:
     folder = place / "runs" / "family"
     printed = json.loads(call("evaluate", folder, "--json").out)
@@ -226,6 +257,78 @@ def test_predict_answers_any_slot_and_only_new_facts(call, place: Path) -> None:
     assert {answer["known"] for answer in relations["answers"]} == {None}
 
 
+def test_predict_answers_a_file_of_queries(call, place: Path, tmp_path: Path) -> None:
+    folder, out = place / "runs" / "family", tmp_path / "answers.tsv"
+    (tmp_path / "queries.tsv").write_text("person 7\tnext\t?\n?\ttwin\tperson 1\n", encoding="utf-8")
+    options = ("--top", 4, "--new-only", "--typed")
+    done = call("predict", folder, "--queries", tmp_path / "queries.tsv", "--out", out, *options)
+    assert (done.code, done.out) == (0, f"8 answers: {out}\n")
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+    expected = harmonium.predict(folder, head="person 7", relation="next", top=4, new_only=True, typed=True)
+    assert [row["tail"] for row in rows[:4]] == [answer.name for answer in expected]
+    for wrong in (("--queries", out), ("--out", out), ("--queries", out, "--out", out, "--head", "person 7")):
+        told = call("predict", folder, *wrong)
+        assert told.code == 2
+        assert "give --queries FILE and --out FILE, or else two of" in told.err
+
+
+# Score, complete, calibrate --------------------------------------------------------------------------------------
+
+
+def test_score_says_how_probable_facts_are(call, place: Path, tmp_path: Path) -> None:
+    folder = place / "runs" / "family"
+    (tmp_path / "facts.tsv").write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 3\n", encoding="utf-8")
+    expected = harmonium.score(folder, tmp_path / "facts.tsv")
+    assert json.loads(call("score", folder, tmp_path / "facts.tsv", "--json").out) == [f.to_json() for f in expected]
+    table = call("score", folder, tmp_path / "facts.tsv").words
+    assert "person 7, next" in table
+    assert table.endswith("ranks among answers that are not known facts")
+    written = call("score", folder, tmp_path / "facts.tsv", "--out", tmp_path / "scored.jsonl")
+    assert written.out == f"2 facts: {tmp_path / 'scored.jsonl'}\n"
+    lines = (tmp_path / "scored.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [f.to_json() for f in expected]
+
+
+def test_complete_finds_missing_facts(call, place: Path, tmp_path: Path) -> None:
+    folder = place / "runs" / "family"
+    expected = harmonium.complete(folder, ["next", "twin"], top=6)
+    options = ("--relation", "twin", "--relation", "next", "--top", 6)
+    assert json.loads(call("complete", folder, *options, "--json").out) == expected
+    assert f"1 {expected[0]['text']} {expected[0]['score']:.3f}" in call("complete", folder, *options).words
+    out = tmp_path / "missing.csv"
+    assert call("complete", folder, "--all-relations", "--top", 9, "--out", out).out == f"9 facts: {out}\n"
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 10
+    for wrong in ((), ("--all-relations", "--relation", "next")):
+        told = call("complete", folder, *wrong)
+        assert told.code == 2
+        assert "give --relation NAME (as often as you like), or else --all-relations" in told.err
+
+
+def test_complete_trains_on_a_graph_first(call, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n", encoding="utf-8")
+    monkeypatch.setattr("harmonium.config.TrainConfig.epochs", 1)
+    first = call("complete", "small", "--relation", "r", "--top", 2)
+    assert "Missing from small" in first.out
+    assert (tmp_path / "runs" / "small" / "run.json").is_file()
+    again = call("complete", "small", "--relation", "r")
+    assert again.code == 2
+    assert "is there already: complete that" in again.err
+
+
+def test_calibrate_shows_how_probabilities_did(call, place: Path, tmp_path: Path) -> None:
+    folder = place / "runs" / "family"
+    found = harmonium.calibrate(folder)
+    plot = tmp_path / "reliability.png"
+    assert json.loads(call("calibrate", folder, "--json", "--plot", plot).out) == found.to_json()
+    assert plot.is_file()
+    told = call("calibrate", folder).out
+    for slot in found.fits:
+        assert f"The {slot} asked for, family" in told
+    assert found.fits or "too few validation facts" in told
+
+
 def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
     rows = "".join(f"[red]a{i}[/red]\t[link]\t[/b]{i}\n" for i in range(4))
     (tmp_path / "marked").mkdir()
@@ -276,6 +379,19 @@ def test_classify_labels_a_file_of_triples(call, place: Path, tmp_path: Path) ->
 
 
 # Neighbours and info ---------------------------------------------------------------------------------------------
+
+
+def test_serve_says_what_it_cannot_do(call, place: Path) -> None:
+    run = place / "runs" / "family"
+    assert "no such run folder" in call("serve", place / "nothing").err
+    for wrong, message in (
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 lets other machines in: give --token"),
+        (["--token", "short"], "--token needs at least 16"),
+        (["--host", "192.0.2.1", "--token", "x" * 16], "cannot listen on 192.0.2.1"),
+    ):
+        result = call("serve", run, *wrong)
+        assert result.code == 2
+        assert message in " ".join(result.err.split())
 
 
 def test_neighbours_stand_beside_each_other(call, place: Path) -> None:
@@ -345,6 +461,42 @@ def test_dynamics_from_start_to_end(call, place: Path, tmp_path: Path) -> None:
     assert (short["steps"], short["samples"]["count"]) == (3, 7)
 
 
+def test_explain_in_words_and_numbers(call, place: Path, tmp_path: Path) -> None:
+    folder, fact = place / "runs" / "family", ("person 7", "next", "person 8")
+    found = json.loads(call("explain", folder, *fact, "--count", 3, "--json").out)
+    assert found == json.loads(json.dumps(harmonium.explain(folder, *fact, count=3).to_json()))
+    printed = call("explain", folder, *fact, "--count", 3, "--no-same-relation", "--plot", tmp_path / "why.png").words
+    assert printed.startswith(f"person 7, next, person 8 score {found['score']:.3f}, #{found['rank']['head']:g} as")
+    assert f"total {found['harmony']['composed']['total']:,.3f} {found['harmony']['token']['total']:,.3f}" in printed
+    assert f"{found['directions'][0]['push']:+.3f}" in printed
+    anywhere = harmonium.explain(folder, *fact, same_relation=False).nearest[0]
+    for reason in (found["reasons"][0], {"fact": anywhere.fact, "effect": anywhere.effect}):
+        assert " · ".join(reason["fact"]) in printed
+        assert f"{reason['effect']:+.3f}" in printed
+    assert (tmp_path / "why.png").stat().st_size > 1000
+    wrong = call("explain", folder, "person 7", "next", "nobody")
+    assert wrong.code == 2
+    assert "no entity named 'nobody'" in wrong.err
+
+
+def test_add_someone_new(call, place: Path, tmp_path: Path) -> None:
+    folder, facts, out = place / "runs" / "family", tmp_path / "facts.tsv", tmp_path / "more"
+    facts.write_text("Zoe\tnext\tperson 3\nperson 3\tbefore\tZoe\nperson 1\ttwin\tperson 2\n", encoding="utf-8")
+    result = call("add", folder, facts, "--out", out)
+    assert result.code == 0, result.err
+    assert result.out.startswith("1 new entities from 2 facts: Zoe\nnote: 1 facts are about known entities alone")
+    assert f"run folder: {out}" in result.out
+    assert "Zoe" in call("predict", out, "--head", "person 3", "--relation", "before", "--top", 5).out
+    told = json.loads(call("add", folder, facts, "--out", out, "--overwrite", "--json").out)
+    assert (told["entities"], told["facts"], told["metrics"]["mrr"] > 0) == (["Zoe"], 2, True)
+    facts.write_text("Zoe\tknows\tperson 3\n", encoding="utf-8")
+    for arguments, message in (((), "out"), (("--out", out), "exists; choose another --out"),
+                               (("--out", tmp_path / "new"), "no relation named 'knows'")):  # fmt: skip
+        wrong = call("add", folder, facts, *arguments)
+        assert wrong.code == 2
+        assert message in wrong.err
+
+
 def test_a_plain_model_has_no_token_column(call, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "plain"
     options = ("--data", place / "family", "--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
@@ -356,6 +508,9 @@ def test_a_plain_model_has_no_token_column(call, place: Path, tmp_path: Path) ->
         result = call(*command)
         assert result.code == 2
         assert "error: plain hole has no harmony, so no tokens; train with faithfulness" in result.err
+    explained = call("explain", out, "person 7", "next", "person 8").words
+    assert "note: a plain model: no harmony and no W" in explained
+    assert "Directions" not in explained
 
 
 def test_someone_alone_has_no_neighbours(call, tmp_path: Path) -> None:
@@ -387,6 +542,50 @@ def test_info_shows_how_a_run_went(call, place: Path) -> None:
     assert run["epochs"] == 20
     assert run["parameters"] == 40 * 8 + 3 * 8 + 8 * 8 + 8
     assert run["metrics"]["metrics"] == harmonium.Run.load(folder).metrics["metrics"]
+
+
+def test_doctor_gives_a_verdict_and_a_cleaned_copy(call, place: Path, tmp_path: Path) -> None:
+    shown = call("doctor", place / "family", "--clean", tmp_path / "clean")
+    assert shown.code == 0
+    assert shown.out.startswith("family: leaking\n  why: ")
+    assert "inverse next before 100%" in shown.words or "inverse before next 100%" in shown.words
+    assert "symmetric twin itself 100%" in shown.words
+    assert "protocol: test heads and tails, filtered by train+valid+test" in shown.words
+    assert "1 redundant relations dropped" in shown.words
+    assert "redundant relation" in shown.words and "found by a rule" in shown.words
+    assert json.loads(call("doctor", tmp_path / "clean", "--json").out)["verdict"] == "calm"
+    assert call("doctor", place / "family", "--markdown").out.startswith("**leaking**: ")
+    again = call("doctor", place / "family", "--clean", tmp_path / "clean")
+    assert again.code == 2
+    assert "is there already; choose another name" in again.err
+    assert call("doctor", "nowhere").code == 2
+
+
+def test_convert_takes_a_messy_table(call, tmp_path: Path) -> None:
+    file = tmp_path / "messy.csv"
+    text = '\ufeffWho ; "How, really";Whom;since\n"Müller; Ana" ; knows;Zoë ;1999\n\nZoë;knows;"Müller; Ana";2001\n'
+    file.write_bytes(text.encode())
+    refused = call("convert", file, tmp_path / "out")
+    assert refused.code == 2
+    assert "4 columns (1, 2, 3, 4), not clear which are head, relation and tail" in refused.err
+    shown = call("convert", file, tmp_path / "out", "--columns", "1,2,3", "--header")
+    assert shown.code == 0
+    assert "2 entities, 1 relations; train 2, valid 0, test 0" in shown.words
+    assert (tmp_path / "out" / "train.tsv").read_text("utf-8") == "Müller; Ana\tknows\tZoë\nZoë\tknows\tMüller; Ana\n"
+    printed = json.loads(call("convert", tmp_path / "out", tmp_path / "out.nt", "--json").out)
+    assert (printed["entities"], printed["triples"]["train"]) == (2, 2)
+    again = call("convert", tmp_path / "out", tmp_path / "out.nt")
+    assert (again.code, "already there; choose another name or say --overwrite" in again.err) == (2, True)
+
+
+def test_convert_keeps_splits_or_makes_them(call, place: Path, tmp_path: Path) -> None:
+    assert call("convert", place / "family", tmp_path / "family.parquet").code == 0
+    assert "train 100, valid 10, test 10" in call("info", tmp_path / "family.parquet").words
+    whole = call("convert", place / "family", tmp_path / "whole.nt")
+    assert "note: whole.nt: train, valid, test are merged; a folder or .nq keeps them apart" in whole.words
+    dealt = call("convert", tmp_path / "whole.nt", tmp_path / "dealt", "--test", "0.2", "--to", "libkge")
+    assert "note: split by seed 0" in dealt.words
+    assert (tmp_path / "dealt" / "test.del").is_file()
 
 
 def test_info_tells_of_the_embedded_graph(call) -> None:
@@ -538,14 +737,24 @@ def test_help_is_quick() -> None:
         assert command.callback.__name__ in result.out
 
 
-@pytest.mark.parametrize(
-    "command", ["demo", "train", "evaluate", "predict", "classify", "neighbours", "density", "gain", "dynamics", "info"]
-)
+@pytest.mark.parametrize("command", [command.callback.__name__ for command in cli.app.registered_commands])
 def test_every_command_explains_itself(call, command: str) -> None:
     result = call(command, "--help")
     assert result.code == 0
     assert result.words.startswith(f"Usage: harmonium {command}")
     assert getattr(cli, command).__doc__.split("\n")[0].split(":")[0] in result.words
+
+
+def test_report_writes_a_page_and_says_where(call, place: Path, tmp_path: Path) -> None:
+    run, out = place / "runs" / "family", tmp_path / "new" / "page.html"
+    result = call("report", run, "--out", out, "--limit", 8, "--fact", "person 0", "next", "person 1")
+    assert result.code == 0, result.err
+    assert result.out == f"report: {out}\n"
+    page = out.read_text(encoding="utf-8")
+    assert "person 0, next, person 1</th>" in page
+    wrong = call("report", run, "--fact", "nobody", "next", "person 1")
+    assert wrong.code == 2
+    assert "no entity named 'nobody'" in wrong.err
 
 
 def test_the_version_is_told() -> None:

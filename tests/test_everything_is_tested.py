@@ -135,6 +135,8 @@ def imports(file: Path) -> set[str]:
         ("harmony", {"composition", "model", "training", "run", "commands", "evaluation"}),
         ("evaluation", {"model", "training", "run", "commands", "composition", "harmony"}),
         ("model", {"training", "run", "commands", "cli", "evaluation"}),
+        ("folder", {"checkpoint", "model", "training", "run", "commands", "cli"}),
+        ("checkpoint", {"model", "training", "run", "commands", "cli", "formats", "datasets"}),
         ("training", {"run", "commands", "cli", "formats", "datasets"}),
         ("run", {"commands", "cli", "formats", "datasets"}),
         ("commands", {"cli", "console", "demo"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import random
 import re
 import tempfile
@@ -18,6 +19,7 @@ import harmonium
 from harmonium import formats
 from harmonium.datasets import load, split
 from harmonium.errors import HarmoniumError
+from harmonium.formats.files import zstd
 from harmonium.graph import SPLITS, Graph
 
 FACTS = "Bern\tcapital of\tSwitzerland\nBern\tlocated in\tSwitzerland\n"
@@ -34,6 +36,8 @@ SPELT = [("Bern", "capital of", "Switzerland"), ("Bern", "located in", "Switzerl
         ("train.tsv", FACTS),
         ("train.txt.gz", gzip.compress(FACTS.encode())),
         ("train.tsv.gz", gzip.compress(FACTS.encode())),
+        ("train.txt.xz", lzma.compress(FACTS.encode())),
+        ("train.tsv.zst", zstd.compress(FACTS.encode())),
         ("train.txt", FACTS.rstrip("\n")),
         ("train.txt", FACTS.replace("\n", "\r\n")),
         ("train.txt", "\ufeff" + FACTS),
@@ -41,7 +45,20 @@ SPELT = [("Bern", "capital of", "Switzerland"), ("Bern", "located in", "Switzerl
         ("train.txt", ("\n" + FACTS + "\n").replace("\n", "\r\n")),
         ("train.tsv.gz", gzip.compress(b"\n" + FACTS.encode())),
     ],
-    ids=["txt", "tsv", "txt.gz", "tsv.gz", "no last newline", "CRLF", "BOM", "blank", "blank CRLF", "blank gz"],
+    ids=[
+        "txt",
+        "tsv",
+        "txt.gz",
+        "tsv.gz",
+        "txt.xz",
+        "tsv.zst",
+        "no last newline",
+        "CRLF",
+        "BOM",
+        "blank",
+        "blank CRLF",
+        "blank gz",
+    ],
 )
 def test_a_folder_of_triples_is_read(write_folder, file: str, content: str | bytes) -> None:
     graph = harmonium.load(write_folder({file: content}))
@@ -136,6 +153,15 @@ def test_a_damaged_gz_is_named(write_folder, keep: int) -> None:
         load(folder)
 
 
+@pytest.mark.parametrize(("ending", "pack"), [("xz", lzma.compress), ("zst", zstd.compress)])
+def test_a_damaged_xz_or_zst_is_named(write_folder, ending: str, pack) -> None:
+    folder = write_folder({f"train.txt.{ending}": pack(FACTS.encode() * 500)[:-20]})
+    with pytest.raises(HarmoniumError, match=rf"train\.txt\.{ending}: cannot be read"):
+        load(folder)
+    with pytest.raises(HarmoniumError, match=rf"valid\.txt\.{ending}: cannot be read"):
+        load(write_folder({"train.txt": FACTS, f"valid.txt.{ending}": FACTS}, "other"))
+
+
 def test_a_gz_with_a_changed_byte_is_refused(write_folder) -> None:
     content = bytearray(gzip.compress("".join(f"e{i * i}\tr\te{i}\n" for i in range(999)).encode()))
     content[12] ^= 0x55  # breaks the compression itself, not only the checksum
@@ -159,7 +185,7 @@ def test_no_graph_there_says_what_to_give(tmp_path: Path, monkeypatch: pytest.Mo
         load("fb15k-239")
     assert str(caught.value) == (
         "no graph at 'fb15k-239'; give a folder with train.txt, a file of head TAB relation TAB tail lines, "
-        "or a name: atlas"
+        "or a name: atlas, FB15K, WN18, FB15K-237, WN18RR, UMLS, Nations, Countries-S1, Countries-S2, Countries-S3"
     )
     monkeypatch.setenv("HARMONIUM_DATA", str(tmp_path))
     with pytest.raises(HarmoniumError, match=re.escape(f"'fb15k-239' (nor in HARMONIUM_DATA={tmp_path});")):
@@ -170,7 +196,7 @@ def test_no_graph_there_says_what_to_give(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_without_a_graph_says_what_is_in_it(write_folder) -> None:
     with pytest.raises(
-        HarmoniumError, match="not a graph: expected train.txt or train.tsv .* found notes.md, valid.txt"
+        HarmoniumError, match="not a graph: expected train.txt, .tsv, .csv, .* found notes.md, valid.txt"
     ):
         load(write_folder({"valid.txt": FACTS, "notes.md": "hello"}))
     with pytest.raises(HarmoniumError, match="found nothing"):
@@ -229,6 +255,11 @@ BAD_OPENKE = {
     "negative": ("test2id.txt", "1\n-1 1 1\n", ":2: head -1 is not an id of the vocabulary (0 to 2)"),
     "a word": ("train2id.txt", "2\n0 2 1\nBern 0 0\n", ":3: expected whole numbers for head tail relation"),
     "four columns": ("train2id.txt", "1\n0 2 1 0\n", ":2: found 4 columns, expected 3: head space tail space relation"),
+    "a name twice": (
+        "entity2id.txt",
+        "3\na\t0\nb\t1\na\t2\n",
+        ": 'a' has the ids 0 and 2; each name needs one, rename or merge",
+    ),
     "an id twice": ("entity2id.txt", "3\na\t0\nb\t1\nc\t1\n", ": ids must be 0 to 2, each once"),
     "Latin-1": (
         "entity2id.txt",
@@ -250,6 +281,55 @@ def test_an_openke_folder_needs_its_vocabularies(write_folder) -> None:
     files = {file: text for file, text in OPENKE.items() if file != "relation2id.txt"}
     with pytest.raises(HarmoniumError, match=r"relation2id\.txt: missing; an OpenKE folder has it beside train2id"):
         load(write_folder(files))
+
+
+# LibKGE ----------------------------------------------------------------------------------------------------------
+
+LIBKGE = {
+    "entity_ids.del": "0\tQ72\n1\tQ39\n2\tQ90\n",
+    "relation_ids.del": "0\tP17\n1\tP47\n",
+    "train.del": "0\t0\t1\n1\t1\t2\n",
+    "test.del": "2\t1\t1\n",
+}
+
+
+def test_libkge_ids_are_head_relation_tail(write_folder) -> None:
+    graph = load(write_folder(LIBKGE))
+    assert graph.spell(graph.train) == [("Q72", "P17", "Q39"), ("Q39", "P47", "Q90")]
+    assert graph.spell(graph.test) == [("Q90", "P47", "Q39")]
+    assert len(graph.valid) == 0
+
+
+@pytest.mark.parametrize("strings", ["Q39\tSwitzerland\nQ72\tBern\n", "1\tSwitzerland\n0\tBern\n7\tnobody\n"])
+def test_libkge_strings_by_identifier_or_index(write_folder, strings: str) -> None:
+    graph = load(write_folder(LIBKGE | {"entity_strings.del": strings, "relation_strings.del": "P17\tcountry\n"}))
+    assert graph.entities.labels == ["Bern", "Switzerland", "Q90"]
+    assert graph.relations.labels == ["country", "P47"]
+
+
+BAD_LIBKGE = {
+    "tail": ("train.del", "0\t0\t1\n1\t1\t3\n", ":2: tail 3 is not an id of the vocabulary (0 to 2)"),
+    "a word": ("test.del", "0\tP17\t1\n", ":1: expected whole numbers for head relation tail"),
+    "an id twice": ("entity_ids.del", "0\ta\n0\tb\n", ": ids must be 0 to 1, each once"),
+    "a name twice": (
+        "relation_ids.del",
+        "0\ta\n1\ta\n",
+        ": 'a' has the ids 0 and 1; each name needs one, rename or merge",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "content", "message"), BAD_LIBKGE.values(), ids=BAD_LIBKGE.keys())
+def test_a_bad_libkge_line_is_named(write_folder, file: str, content: str, message: str) -> None:
+    folder = write_folder(LIBKGE | {file: content})
+    with pytest.raises(HarmoniumError) as caught:
+        load(folder)
+    assert str(caught.value) == f"{folder / file}{message}"
+
+
+def test_a_libkge_folder_needs_its_vocabularies(write_folder) -> None:
+    with pytest.raises(HarmoniumError, match=r"entity_ids\.del: cannot be read .*No such file"):
+        load(write_folder({"train.del": LIBKGE["train.del"]}))
 
 
 # One file and its split ------------------------------------------------------------------------------------------

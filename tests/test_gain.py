@@ -119,7 +119,7 @@ def test_the_command_tells_and_draws(tmp_path: Path) -> None:
 
 
 def test_the_figure_draws_one_panel_for_each_kind_of_candidates(tmp_path: Path) -> None:
-    from harmonium.report import gain_figure
+    from harmonium.figures import gain_figure
 
     ranks = RankChange(torch.arange(1.0, 9.0), torch.arange(1.0, 9.0))
     found = Gain("small", EvaluateConfig(), torch.arange(8.0), {"full": ranks, "typed-all": ranks})

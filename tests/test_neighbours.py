@@ -162,7 +162,7 @@ def test_the_figure_has_a_map_for_each_kind_of_vector(
     graph = make_graph()
     run = Run(Config(), graph, random_model(graph, harmony=harmony), History(), {})
     drawn = []
-    monkeypatch.setattr("harmonium.report._map", lambda axes, guise, vectors, count: drawn.append((guise, vectors)))
+    monkeypatch.setattr("harmonium.figures._map", lambda axes, guise, vectors, count: drawn.append((guise, vectors)))
     found = harmonium.neighbours(run, *graph.spell(graph.train)[0], slot="tail", plot=tmp_path / "new" / "near.png")
     assert (tmp_path / "new" / "near.png").read_bytes().startswith(b"\x89PNG")
     spaces = [found.composed, found.token] if harmony else [found.composed]

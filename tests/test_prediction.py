@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import chain
 
 import pytest
 import torch
 
 import harmonium
+from harmonium import evaluation
+from harmonium.calibration import calibrate, probabilities
 from harmonium.config import Config, ModelConfig
 from harmonium.errors import HarmoniumError
-from harmonium.graph import SPLITS, Graph, Slot, Vocabulary
+from harmonium.graph import SPLITS, Graph, Slot, Triples, Vocabulary
 from harmonium.model import GradientGraph
-from harmonium.prediction import Answer, answer, ask
+from harmonium.prediction import Answer, answer, answer_all, ask, score_all
 from harmonium.run import Run
 from harmonium.training import History
 from small import make_graph
@@ -79,7 +82,7 @@ def test_a_known_answer_says_in_which_split() -> None:
         marks = {a.id: a.known for a in answer(model, graph, ask(graph, head, relation), top=99)}
         assert marks[tail] == split
     assert Answer(1, "Q39", "Switzerland", 0.5, "train").to_json() == {
-        "rank": 1, "id": "Q39", "name": "Switzerland", "score": 0.5, "known": "train",
+        "rank": 1, "id": "Q39", "name": "Switzerland", "score": 0.5, "known": "train", "probability": None,
     }  # fmt: skip
 
 
@@ -118,3 +121,82 @@ def test_predict_answers_by_label_from_a_run() -> None:
     assert [a.name for a in by_label] == [f"person {a.id[1:]}" for a in by_label]
     expected = brute_force(model, graph, Slot.TAIL)[:3]
     assert [a.id for a in by_label] == [name for name, _, _ in expected]
+
+
+# Many queries, filters, probabilities ----------------------------------------------------------------------------
+
+
+def big() -> tuple[GradientGraph, Graph]:
+    graph = make_graph(20, 3, (200, 60, 60))
+    return random_model(graph), graph
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+def test_many_queries_are_answered_as_one_is(monkeypatch, slot: Slot) -> None:
+    model, graph = big()
+    sure, queries = calibrate(model, graph), graph.test[:9]
+    alone = [next(answer_all(model, graph, slot, one, 5, new_only=True, calibration=sure)) for one in queries.chunks(1)]
+    for rows in (1, 4, 100):
+        monkeypatch.setitem(evaluation.CHUNK_NUMBERS, "cpu", rows * (3 if slot is Slot.RELATION else 20))
+        together = list(answer_all(model, graph, slot, queries, 5, new_only=True, calibration=sure))
+        assert [[(a.rank, a.id, a.known) for a in found] for found in together] == [
+            [(a.rank, a.id, a.known) for a in found] for found in alone
+        ]
+        for one, other in zip(chain(*together), chain(*alone), strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            assert one.probability == pytest.approx(other.probability, rel=1e-4)
+
+
+def test_only_the_candidates_that_are_asked_for_answer() -> None:
+    """Filters leave scores and probabilities as they are."""
+    model, graph = big()
+    graph = dataclasses.replace(graph, **{s: getattr(graph, s)[getattr(graph, s).tail < 15] for s in SPLITS})
+    sure, query = calibrate(model, graph), ask(graph, "e2", "r1")
+    everyone = answer(model, graph, query, 99, calibration=sure)
+    seen = {t for h, r, t in graph.facts().rows().tolist() if r == 1}
+    assert len(everyone) == 20
+    assert len(seen) < 20
+
+    def numbers(answers: list[Answer]) -> dict[str, tuple]:
+        return {a.id: (a.score, a.probability, a.known) for a in answers}
+
+    typed = next(answer_all(model, graph, query.slot, query.triple, 99, calibration=sure, typed=True))
+    assert numbers(typed) == {k: v for k, v in numbers(everyone).items() if int(k[1:]) in seen}
+    assert [a.rank for a in typed] == list(range(1, len(typed) + 1))
+    few = answer(model, graph, query, 99, calibration=sure, allowed=torch.tensor([3, 17, 4]))
+    assert numbers(few) == {k: v for k, v in numbers(everyone).items() if k in ("e3", "e4", "e17")}
+    both = answer_all(model, graph, query.slot, query.triple, 99, False, sure, torch.tensor([3, 17]), True)
+    assert [a.id for a in next(both)] == ["e3"]
+    with pytest.raises(HarmoniumError, match="a relation has no type"):
+        next(answer_all(model, graph, Slot.RELATION, query.triple, typed=True))
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+def test_an_answer_has_the_probability_of_its_triple(slot: Slot) -> None:
+    model, graph = big()
+    sure, query = calibrate(model, graph), graph.test[:1]
+    found = next(answer_all(model, graph, slot, query, 99, calibration=sure))
+    for a in found:
+        row = [int(query[s]) if s is not slot else int(a.id[1:]) for s in Slot]
+        triple = Triples.from_rows([row])
+        assert a.probability == pytest.approx(probabilities(model, graph, sure, slot, triple).item(), rel=1e-5)
+    assert len({a.known for a in found}) > 1
+    assert {a.probability for a in answer(model, graph, ask(graph, "e1", "r1"))} == {None}
+
+
+def test_facts_are_scored_with_their_ranks() -> None:
+    model, graph = big()
+    sure, triples = calibrate(model, graph), Triples.cat([graph.test[:7], Triples.from_rows([[0, 0, 0]])])
+    found = list(score_all(model, graph, triples, sure))
+    for slot, rank, chance in ((Slot.TAIL, "rank", "probability"), (Slot.HEAD, "head_rank", "head_probability")):
+        expected = harmonium.rank(model, triples, slot, graph.answers(slot)).values().tolist()
+        assert [getattr(one, rank) for one in found] == expected
+        chances = probabilities(model, graph, sure, slot, triples).tolist()
+        assert [getattr(one, chance) for one in found] == pytest.approx(chances)
+    form = model.form.fold()
+    assert [one.score for one in found] == pytest.approx((model.score(triples) - form.constant).tolist(), abs=1e-4)
+    facts = {tuple(row) for row in graph.facts().rows().tolist()}
+    assert [one.known for one in found] == ["test"] * 7 + [None] * ((0, 0, 0) not in facts)
+    assert found[0].triple == graph.spell(triples)[0]
+    run = Run(Config(), graph, model, History(), {})
+    assert harmonium.score(run, [one.triple for one in found])[3].to_json() == pytest.approx(found[3].to_json())

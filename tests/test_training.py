@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -177,14 +176,6 @@ def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> 
     assert same(model, seen[1])
 
 
-def test_an_interrupted_run_is_still_written(tmp_path: Path) -> None:
-    run = harmonium.train(settings("train.epochs=9"), family(), tmp_path / "run", watch=interrupt_in(epoch=3))
-    back = harmonium.Run.load(tmp_path / "run")
-    assert back.history.stopped == run.history.stopped == "interrupted in epoch 3"
-    assert [row["epoch"] for row in back.history.rows] == [1, 2]
-    assert harmonium.evaluate(back).metrics == run.metrics["metrics"]
-
-
 def test_progress_counts_every_step() -> None:
     told: list[Progress] = []
     _, history = trained(family(), settings("train.epochs=2", "train.evaluate_every=1"), watch=told.append)
@@ -212,6 +203,49 @@ def test_a_loss_that_is_not_a_number_names_the_learning_rate(loss: str, more: st
 def test_a_device_that_is_not_there_is_named(device: str) -> None:
     with pytest.raises(HarmoniumError, match=f"train.device '{device}' cannot be used here"):
         trained(family(), settings(f'train.device="{device}"'))
+
+
+@pytest.mark.parametrize(("size", "norm"), [(1e25, "0"), (4.0, "2")])
+def test_w_that_left_its_constraint_stops_training(size: float, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A W too large to be squared vanishes without a word; one above the cap has no maximum to find."""
+    if norm == "2":
+        monkeypatch.setattr(training, "norm_of_w", lambda form: 2.0)
+
+    def watch(now: Progress) -> None:
+        if now.step == 7:
+            with torch.no_grad():
+                model.form.free.fill_(size)
+
+    graph, config = family(), settings()
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    where = 2 if norm == "0" else 1
+    with pytest.raises(HarmoniumError) as caught:
+        fit(model, graph, config, watch)
+    assert f"W left its constraint (its frobenius norm is {norm}, the cap 0.75) in epoch {where}; lower" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    "more", ["", "model.rank=3", "model.constraint=spectral", "model.rank=3 model.constraint=spectral"]
+)
+def test_the_norm_of_w_is_that_of_the_matrix(more: str) -> None:
+    form = trained(family(), settings("train.learning_rate=0.5", *more.split()))[0].form
+    norms = {"frobenius": "fro", "spectral": 2}
+    expected = torch.linalg.matrix_norm(form.matrix().detach().double(), ord=norms[form.constraint]).item()
+    assert training.norm_of_w(form) == pytest.approx(expected, rel=1e-5)
+    assert expected == pytest.approx(form.cap, rel=1e-4)
+
+
+def test_memory_that_runs_out_says_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(stepper: training.Stepper, index: Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(training.Stepper, "move", fail)
+    with pytest.raises(
+        HarmoniumError, match=r"out of memory \(CUDA out.*\); lower train.batch_size or train.negatives"
+    ):
+        trained(family(), settings())
 
 
 def test_threads_are_set_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,16 +148,22 @@ def best_thresholds(scores: Tensor, labels: Tensor, group: Tensor, n_groups: int
 
 
 def platt(scores: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Slope and intercept of probability = sigmoid(slope * score + intercept): logistic regression by Newton steps.
+    """Slope and intercept of probability = sigmoid(slope * score + intercept)."""
+    slopes, intercept = logistic(scores[:, None], labels)
+    return slopes.item(), intercept
 
-    The targets are Platt's, a little inside 0 and 1, so that the slope stays finite when a score separates all.
+
+def logistic(inputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+    """Slopes (k,) and intercept of probability = sigmoid(inputs @ slopes + intercept), inputs (n, k): Newton steps.
+
+    The targets are Platt's, a little inside 0 and 1, so that the slopes stay finite when an input separates all.
     """
     true, false = labels.sum(), (~labels).sum()
     target = torch.where(labels, (true + 1) / (true + 2), 1 / (false + 2)).double()
-    centre, spread = scores.mean(), scores.std().clamp(min=1e-12)
-    inputs = torch.stack([(scores - centre) / spread, torch.ones_like(scores)], dim=1)  # (n, 2)
-    ridge = 1e-9 * len(scores) * torch.eye(2, dtype=torch.float64)
-    weights = inputs.new_zeros(2)
+    centre, spread = inputs.mean(0), inputs.std(0).clamp(min=1e-12)
+    inputs = torch.cat([(inputs - centre) / spread, torch.ones_like(inputs[:, :1])], dim=1)  # (n, k + 1)
+    ridge = 1e-9 * len(inputs) * torch.eye(inputs.shape[1], dtype=torch.float64)
+    weights = inputs.new_zeros(inputs.shape[1])
 
     def loss(weights: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(inputs @ weights, target)
@@ -171,8 +177,26 @@ def platt(scores: Tensor, labels: Tensor) -> tuple[float, float]:
         weights = weights - step
         if step.abs().max() < 1e-10:
             break
-    slope = weights[0] / spread
-    return slope.item(), (weights[1] - slope * centre).item()
+    slopes = weights[:-1] / spread
+    return slopes, (weights[-1] - slopes @ centre).item()
+
+
+def reliability(probability: Tensor, labels: Tensor) -> list[dict[str, float | None]]:
+    """In equal bins of probability: how many facts, their mean probability, and the share that is true."""
+    part = (probability * BINS).long().clamp(max=BINS - 1)
+    facts, said, true = (
+        torch.bincount(part, weights, minlength=BINS).tolist() for weights in (None, probability, labels.double())
+    )
+    return [
+        {
+            "from": i / BINS,
+            "to": (i + 1) / BINS,
+            "facts": facts[i],
+            "probability": said[i] / facts[i] if facts[i] else None,
+            "true": true[i] / facts[i] if facts[i] else None,
+        }
+        for i in range(BINS)
+    ]
 
 
 def ranking_quality(scores: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -236,23 +260,8 @@ class Classification:
         }
 
     def reliability(self) -> list[dict[str, float | None]]:
-        """In equal bins of probability: how many test facts, their mean probability, and the share that is true."""
-        probability = self.probability(self.margins(self.scores, self.relation))
-        part = (probability * BINS).long().clamp(max=BINS - 1)
-        facts, said, true = (
-            torch.bincount(part, weights, minlength=BINS).tolist()
-            for weights in (None, probability, self.labels.double())
-        )
-        return [
-            {
-                "from": i / BINS,
-                "to": (i + 1) / BINS,
-                "facts": facts[i],
-                "probability": said[i] / facts[i] if facts[i] else None,
-                "true": true[i] / facts[i] if facts[i] else None,
-            }
-            for i in range(BINS)
-        ]
+        """How often test facts are true beside how probable they were said to be."""
+        return reliability(self.probability(self.margins(self.scores, self.relation)), self.labels)
 
     def by_relation(self) -> dict[str, dict[str, Any]]:
         """Of each relation that was tested, most frequent first: facts, accuracy, threshold and whether it is its own."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harmonium import __version__
-from harmonium.errors import HarmoniumError
+from harmonium.errors import HarmoniumError, Stopped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,6 +31,9 @@ class Format(StrEnum):
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made by train or demo.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure: .png, .pdf or .svg.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write to a file: .tsv, .csv, .jsonl, .parquet, .nt or .ttl.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU when there is one.")]
 
 
@@ -105,6 +108,35 @@ def train(
     out = out or Path("runs") / Path(data or read.data).name.split(".")[0]
     with console.training_bar() as watch:
         run = commands.train(read, data, out, overwrite=overwrite, watch=watch)
+    show_trained(run)
+
+
+@app.command()
+def resume(
+    run: RunFolder,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting on the way, e.g. train.learning_rate=0.001."),
+    ] = None,
+) -> None:
+    """Go on with a training that was stopped or killed, from its last checkpoint.
+
+    Example: harmonium resume runs/mine
+    """
+    from harmonium import commands, console
+    from harmonium.folder import unfinished
+
+    if not unfinished(run) and (run / "run.json").is_file() and not sets:
+        console.say(f"{run} is finished; there is nothing to go on with")
+    with console.training_bar() as watch:
+        found = commands.resume(run, sets or [], watch)
+    show_trained(found)
+
+
+def show_trained(run: Any) -> None:
+    """The graph, what was noticed in it, how training went, and where the run is."""
+    from harmonium import console
+
     console.say(repr(run.graph), "bold")
     for note in run.graph.notes:
         console.say(f"note: {note}", "yellow")
@@ -192,38 +224,185 @@ def predict(
     head: Annotated[str | None, typer.Option(help="Name of the head.")] = None,
     relation: Annotated[str | None, typer.Option(help="Name of the relation.")] = None,
     tail: Annotated[str | None, typer.Option(help="Name of the tail.")] = None,
-    top: Annotated[int, typer.Option(help="How many answers.", min=1)] = 10,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Many queries, .tsv, .csv or .jsonl: head, relation, tail, one of them empty or '?'."),
+    ] = None,
+    out: Out = None,
+    top: Annotated[int, typer.Option(help="How many answers to each.", min=1)] = 10,
     new_only: Annotated[
         bool, typer.Option("--new-only", help="Leave out answers that are already known facts.")
     ] = False,
+    typed: Annotated[bool, typer.Option("--typed", help="Only entities seen in that slot of the relation.")] = False,
+    among: Annotated[Path | None, typer.Option(help="Only the answers in this file, a name on each line.")] = None,
+    probability: Annotated[bool, typer.Option(help="Say how probable answers are; fitted on first use.")] = True,
     format: Annotated[Format, typer.Option(help="How to print.")] = Format.TABLE,
 ) -> None:
-    """Answer a query with one of head, relation and tail left out, by name.
+    """Answer a query with one of head, relation and tail left out, by name; or a file of them.
+
+    The probability counts every fact that is not in the graph as false: it is a lower bound.
 
     Example: harmonium predict runs/demo --head Switzerland --relation "official language"
+
+    Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only --typed
     """
     from harmonium import commands, console, prediction
 
     opened = commands.open_run(run)
+    if (queries is None) != (out is None) or (queries and (head or relation or tail)):
+        raise HarmoniumError("give --queries FILE and --out FILE, or else two of --head, --relation and --tail")
+    if queries is not None:
+        _calibrated(opened, probability)
+        with console.bar("answering") as watch:
+            count = commands.predict_file(opened, queries, out, top, new_only, typed, among, probability, watch)
+        console.say(f"{count:,} answers: {out}")
+        return
     query = prediction.ask(opened.graph, head, relation, tail)
-    answers = commands.predict(opened, head, relation, tail, top, new_only)
+    _calibrated(opened, probability)
+    answers = commands.predict(opened, head, relation, tail, top, new_only, typed, among, probability)
     if format is Format.JSON:
         console.print_json({"query": query.text, "answers": [answer.to_json() for answer in answers]})
     elif format is Format.CSV:
         import csv
 
-        writer = csv.DictWriter(sys.stdout, ["rank", "id", "name", "score", "known"], lineterminator="\n")
+        columns = ["rank", "id", "name", "score", "known", "probability"]
+        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(answer.to_json() for answer in answers)
     else:
         show_answers(query.text, answers)
 
 
+def _calibrated(run: Any, wanted: bool = True) -> None:
+    """Fit the probabilities of a run, with a bar, where that was not done before."""
+    from harmonium import commands, console
+
+    if wanted:
+        with console.bar("fitting probabilities, once") as watch:
+            commands.calibrate(run, watch=watch)
+
+
 def show_answers(query: str, answers: list[Any]) -> None:
     from harmonium import console
 
-    rows = [[a.rank, a.name, a.score, f"known ({a.known})" if a.known else "new"] for a in answers]
-    console.table(f"({query})", ["rank", "answer", "score", "fact"], rows)
+    rows = [
+        [a.rank, a.name, a.score, f"known ({a.known})" if a.known else "new", "" if a.known else percent(a.probability)]
+        for a in answers
+    ]
+    console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows)
+
+
+def percent(probability: float | None) -> str:
+    return "" if probability is None else "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
+
+
+@app.command()
+def score(
+    run: RunFolder,
+    facts: Annotated[Path, typer.Argument(help="Facts, .tsv, .csv or .jsonl: head, relation, tail.")],
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score given facts: how probable each is, where it ranks, and whether it is known.
+
+    Rank and probability are those of the tail as the answer to (head, relation, ?), and of the head likewise.
+
+    Example: harmonium score runs/demo facts.tsv --out scored.tsv
+    """
+    from harmonium import commands, console
+
+    opened = commands.open_run(run)
+    _calibrated(opened)
+    with console.bar("scoring") as watch:
+        found = commands.score(opened, facts, out, watch)
+    if isinstance(found, int):
+        console.say(f"{found:,} facts: {out}")
+    elif as_json:
+        console.print_json([fact.to_json() for fact in found])
+    else:
+        rows = [
+            [f.text, f.score, percent(f.probability), f"{f.rank:g}", percent(f.head_probability), f"{f.head_rank:g}",
+             f"known ({f.known})" if f.known else "new"]
+            for f in found
+        ]  # fmt: skip
+        columns = ["fact", "score", "as tail", "rank", "as head", "rank", ""]
+        console.table(f"{run} on {facts}", columns, rows, "ranks among answers that are not known facts")
+
+
+@app.command()
+def complete(
+    graph_or_run: Annotated[
+        str,
+        typer.Argument(metavar="GRAPH_OR_RUN", help="A run folder; or a graph, which is trained on first (runs/NAME)."),
+    ],
+    relation: Annotated[list[str] | None, typer.Option(help="Name of a relation; may be given again.")] = None,
+    all_relations: Annotated[bool, typer.Option("--all-relations", help="Facts of every relation.")] = False,
+    top: Annotated[int, typer.Option(help="How many facts.", min=1)] = 1000,
+    typed: Annotated[bool, typer.Option(help="Only heads and tails that the relation was seen with.")] = True,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """The most probable facts that a graph lacks, of one relation or of all.
+
+    The probability counts every fact that is not in the graph as false: it is a lower bound.
+
+    Example: harmonium complete runs/demo --relation borders --top 20
+
+    Example: harmonium complete runs/demo --all-relations --out missing.tsv
+    """
+    from harmonium import commands, console
+
+    if bool(relation) == all_relations:
+        raise HarmoniumError("give --relation NAME (as often as you like), or else --all-relations")
+    if (Path(graph_or_run) / "run.json").is_file():
+        opened = commands.open_run(graph_or_run)
+    else:
+        place = Path("runs") / Path(graph_or_run).name.split(".")[0]
+        if place.exists():
+            raise HarmoniumError(f"{place} is there already: complete that, or `harmonium train` into another folder")
+        with console.training_bar() as training:
+            opened = commands.train(data=graph_or_run, out=place, watch=training)
+    _calibrated(opened)
+    with console.bar("completing") as watch:
+        found = commands.complete(opened, relation or None, top, typed, out, watch)
+    if as_json:
+        console.print_json(found)
+    elif out is not None:
+        console.say(f"{len(found):,} facts: {out}")
+    else:
+        rows = [[row["rank"], row["text"], row["score"], percent(row["probability"])] for row in found]
+        console.table(f"Missing from {opened.graph.name}", ["rank", "fact", "score", "probability"], rows)
+
+
+@app.command()
+def calibrate(run: RunFolder, plot: Plot = None, as_json: AsJson = False) -> None:
+    """How scores become probabilities, fitted on validation facts, and how often they were right on test facts.
+
+    Example: harmonium calibrate runs/demo --plot reliability.png
+    """
+    from harmonium import commands, console
+
+    opened = commands.open_run(run)
+    _calibrated(opened)
+    found = commands.calibrate(opened, plot)
+    if as_json:
+        console.print_json(found.to_json())
+        return
+    if not found.fits:
+        console.say(f"'{found.graph}' has too few validation facts for probabilities", "yellow")
+    for slot, fit in found.fits.items():
+        rows = [
+            [f"{b['from']:.0%} to {b['to']:.0%}", b["facts"], percent(b["probability"]), percent(b["true"])]
+            for b in fit.reliability
+            if b["facts"]
+        ]
+        formula = f"sigmoid({fit.margin:.3g} margin {fit.known:+.3g} log(1 + known) {fit.intercept:+.3g})"
+        caption = (
+            f"{formula}; {fit.questions:,} questions of {fit.split}, {fit.true:,} true answers;\n"
+            f"  error {fit.calibration_error:.3f} above 10 %, log loss {fit.log_loss:.4f} ({fit.base_log_loss:.4f} without)"
+        )
+        columns = ["probability given", "answers", "on average", "true"]
+        console.table(f"The {slot} asked for, {found.graph}", columns, rows, caption)
 
 
 @app.command()
@@ -460,6 +639,130 @@ def dynamics(
 
 
 @app.command()
+def explain(
+    run: RunFolder,
+    head: Annotated[str, typer.Argument(help="Name of the head.")],
+    relation: Annotated[str, typer.Argument(help="Name of the relation.")],
+    tail: Annotated[str, typer.Argument(help="Name of the tail.")],
+    count: Annotated[int, typer.Option(help="How many directions, and facts of each kind.", min=1)] = 5,
+    same_relation: Annotated[bool, typer.Option(help="Nearest facts of the same relation only, or of any.")] = True,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why a fact scores as it does: harmony in its parts, what pushed it, and the training facts behind it.
+
+    Example: harmonium explain runs/demo Switzerland "official language" French
+    """
+    from harmonium import commands, console
+
+    found = commands.explain(run, head, relation, tail, count, same_relation, plot)
+    if as_json:
+        console.print_json(found.to_json())
+    else:
+        show_explanation(found)
+
+
+def show_explanation(found: Any) -> None:
+    """The fact and its ranks, harmony in its parts, the directions that pushed, the facts behind it."""
+    from harmonium import console
+
+    known = f"a known fact ({found.known})" if found.known else "not a known fact"
+    places = ", ".join(f"#{place:,g} as {side}" for side, place in found.rank.items())
+    console.say(", ".join(found.triple), "bold")
+    console.say(f"score {found.score:.3f}, {places} among all entities, other facts left out; {known}")
+    for note in found.notes:
+        console.say(f"note: {note}", "yellow")
+    console.say("")
+    if found.shift:
+        columns = [found.harmony[place] for place in ("composed", "token", "empty")]
+        rows = [
+            [kind, *(f"{getattr(parts, kind):,.3f}" for parts in columns),
+             f"{getattr(columns[1], kind) - getattr(columns[2], kind):+,.3f}"]
+            for kind in ("core", "faithfulness", "total")
+        ]  # fmt: skip
+        shift = found.shift
+        console.table(
+            "Harmony",
+            ["", "composed x", "token", "token of x = 0", "token above that"],
+            rows,
+            f"from x to its token: length {shift.length:.3f} ({shift.shared:.3f} that every fact shifts by, "
+            f"{shift.own:.3f} its own), harmony {shift.gain:+,.3f}",
+        )
+        rows = [
+            [f"{d.push:+.3f}", f"{d.quadratic:+.2g}", f"{d.linear:+.2g}",
+             "\n".join([*(" · ".join(fact.name) for fact in d.facts[:2]),
+                        "heads: " + ", ".join(entity.name for entity in d.heads[:3]),
+                        "tails: " + ", ".join(entity.name for entity in d.tails[:3])])]
+            for d in found.directions
+        ]  # fmt: skip
+        names = ["push", "a (u.x)²", "(c.u) (u.x)", "training facts, heads and tails furthest along u"]
+        caption = f"push is the sum of both; the rest of the score: {found.rest:+.3f}"
+        console.table("Directions u of W that pushed the score", names, rows, caption)
+    columns = ["training fact", "distance", "change if removed"]
+    caption = "change of the score if the fact were removed: a local estimate, often too small"
+    for title, facts in (("Nearest training facts", found.nearest), ("Facts that count most", found.reasons)):
+        rows = [[" · ".join(reason.fact), reason.distance, f"{reason.effect:+.3f}"] for reason in facts]
+        console.table(title, columns, rows, caption)
+
+
+@app.command()
+def add(
+    run: RunFolder,
+    facts: Annotated[Path, typer.Argument(metavar="FACTS", help="A file of facts about the new entities.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    overwrite: Annotated[bool, typer.Option(help="Replace a run folder that is already there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add entities never seen, from a few facts, without training again; every other vector stays as it is.
+
+    Example: harmonium add runs/demo facts.tsv --out runs/more
+    """
+    from harmonium import commands, console
+
+    with console.bar("solving") as watch:
+        wider, added = commands.add(run, facts, out, overwrite, watch)
+    if as_json:
+        found = {"path": str(wider.path), "entities": added.names, "facts": len(added.facts), "notes": added.notes}
+        console.print_json(found | {"metrics": wider.metrics.get("metrics")})
+        return
+    some = ", ".join(added.names[:10]) + (", ..." if len(added.names) > 10 else "")
+    console.say(f"{len(added.names):,} new entities from {len(added.facts):,} facts: {some}", "bold")
+    for note in added.notes:
+        console.say(f"note: {note}", "yellow")
+    show_run(wider)
+    console.say(f"run folder: {wider.path}")
+
+
+@app.command()
+def report(
+    run: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page to write; RUN/report.html when left out.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="At most so many queries for ranks and gain, a seeded sample.", min=2)
+    ] = 4000,
+    seed: Annotated[int, typer.Option(help="Of the sample, and of the false facts that are made.")] = 0,
+    fact: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option(metavar="HEAD RELATION TAIL", help="Whose neighbourhood to draw; found when left out."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run: metrics, curves, ranks, what was learned, how to make it again.
+
+    Example: harmonium report runs/demo --out report.html
+
+    Example: harmonium report runs/demo --fact Switzerland "official language" French
+    """
+    from harmonium import console
+    from harmonium.html_report import report as write_report
+
+    with console.bar("writing the report") as watch:
+        found = write_report(run, out, limit, seed, fact, watch)
+    console.say(f"report: {found}")
+
+
+@app.command()
 def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="table1, htpr, controls, neighbourhoods, density, gain or classification.")
@@ -501,6 +804,63 @@ def reproduce(
 
 
 @app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Dataset name, folder, file or sparql:URL.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A file (its ending says the format) or a folder.")],
+    to: Annotated[
+        str | None,
+        typer.Option(help="Of a folder: tsv (default), csv, parquet, nt, ttl, nq, openke or libkge."),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Head, relation and tail of a table by name or number: from,kind,to or 1,3,2.")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="Of separated text: one character, tab or space.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether line 1 is a header; when left out, if it names head, relation and tail.",
+        ),
+    ] = None,
+    quotes: Annotated[
+        bool | None,
+        typer.Option("--quotes/--no-quotes", help='Whether " quotes cells; when left out, unless tabs separate them.'),
+    ] = None,
+    literals: Annotated[str, typer.Option(help="RDF values: skip, or keep them as entities.")] = "skip",
+    language: Annotated[str, typer.Option(help="Of RDF labels, where there are several.")] = "en",
+    query: Annotated[
+        str | None, typer.Option(help="For sparql:URL: a SELECT of ?head ?relation ?tail, best with ORDER BY.")
+    ] = None,
+    valid: Annotated[float, typer.Option(help="Part for valid, where IN brings no splits.")] = 0.0,
+    test: Annotated[float, typer.Option(help="Part for test, where IN brings no splits.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
+    overwrite: Annotated[bool, typer.Option(help="Replace what is already there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a graph in another format: TSV, CSV, Parquet, RDF, OpenKE, LibKGE or .graph; .gz, .xz and .zst too.
+
+    Example: harmonium convert dump.nt.gz facts --valid 0.05 --test 0.05
+
+    Example: harmonium convert messy.csv facts.parquet --columns person,knows,friend --separator ";"
+    """
+    from harmonium import commands, console
+
+    options = {"columns": columns, "separator": separator, "header": header, "quotes": quotes, "query": query}
+    options |= {"literals": literals, "language": language}
+    with console.bar("reading and writing"):
+        graph = commands.convert(source, out, to, valid, test, seed, overwrite, **options)
+    if as_json:
+        counts = {split: len(getattr(graph, split)) for split in ("train", "valid", "test")}
+        sizes = {"entities": graph.n_entities, "relations": graph.n_relations, "triples": counts}
+        console.print_json({"name": graph.name, "out": str(out), **sizes, "notes": list(graph.notes)})
+        return
+    console.say(repr(graph), "bold")
+    for note in graph.notes:
+        console.say(f"note: {note}", "yellow")
+    console.say(f"written: {out}")
+
+
+@app.command()
 def info(
     graph_or_run: Annotated[
         str, typer.Argument(metavar="GRAPH_OR_RUN", help="Dataset name, folder, file or run folder.")
@@ -532,6 +892,92 @@ def info(
         show_run(commands.open_run(graph_or_run))
 
 
+@app.command()
+def doctor(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="Dataset name, folder or file of triples.")],
+    clean: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write a copy without what leaks: a new folder or file.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many related relations to list.", min=0)] = 10,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What is wrong with a graph: repeated facts, leaks into test, redundant relations, odd names; with a verdict.
+
+    Example: harmonium doctor atlas
+    """
+    from harmonium import console
+    from harmonium.doctor import doctor as examine
+
+    with console.bar("ranking by rules") as watch:
+        found = examine(graph, clean, watch)
+    if as_json:
+        console.print_json(found.to_json())
+    elif markdown:
+        print(found.to_markdown(top), end="")
+    else:
+        show_diagnosis(found, top)
+
+
+def show_diagnosis(found: Any, top: int) -> None:
+    """The verdict, what was found, and what rules alone score."""
+    from rich.text import Text
+
+    from harmonium import console
+    from harmonium.evaluation import describe
+
+    colours = {"calm": "green", "careful": "yellow", "leaking": "red"}
+    console.say(f"{found.graph}: {found.verdict}", f"bold {colours[found.verdict]}")
+    console.say(f"  why: {found.reason}\n  what to do: {found.advice}\n")
+    rows = [[Text(f.level, style=colours[f.level]), f.name, f.sentence] for f in found.findings]
+    console.table("Findings", ["", "what", "found"], rows)
+    if found.relations and top:
+        more = len(found.relations) - top
+        caption = "shared: of the first's pairs, or of either's where mutual; finds: test facts that follow"
+        caption += f"; {more:,} more with --top" if more > 0 else ""
+        console.table("Relations over the same entities", *found.relation_table(top), caption)
+    if found.baseline:
+        protocol = describe(found.baseline.protocol)
+        console.metrics_table("What rules of one step score alone", {"rules": found.baseline.metrics}, protocol)
+    if found.cleaned:
+        rows = [[reason, *counts.values()] for reason, counts in found.cleaned["dropped"].items()]
+        rows.append(["left", *found.cleaned["triples"].values()])
+        caption = f"{len(found.cleaned['relations']):,} redundant relations dropped (--json names them)"
+        console.table(f"Cleaned copy in {found.cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
+    for note in found.notes:
+        console.say(f"note: {note}", "yellow")
+
+
+@app.command()
+def serve(
+    run: RunFolder,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that others can reach needs --token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 is any free one.", min=0, max=65535)] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="HARMONIUM_TOKEN", help="What the API asks for; 16 characters or more.")
+    ] = None,
+) -> None:
+    """Open a page, and a JSON API, to look around in a run: facts, predictions, guises, a map, reasons.
+
+    Example: harmonium serve runs/demo
+    """
+    from contextlib import ExitStack
+
+    from harmonium import console
+    from harmonium.serve import serve as run_server
+
+    with ExitStack() as waiting:
+        watch = waiting.enter_context(console.bar("getting ready"))
+
+        def ready(address: str) -> None:
+            waiting.close()
+            console.say(f"open {address} (Ctrl-C stops it; the API is described at /api/v1/openapi.json)")
+
+        run_server(run, host, port, token, ready, watch)
+
+
 def main() -> None:
     """Run a command; a mistake in what was given is one message and exit code 2."""
     try:
@@ -541,5 +987,8 @@ def main() -> None:
 
         console.errors.print(console.Text(f"error: {error}", style="red"), soft_wrap=True)
         sys.exit(2)
+    except Stopped as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,22 +11,25 @@ from typing import Any
 
 import torch
 
-from harmonium import classification, evaluation, prediction
+from harmonium import addition, checkpoint, classification, completion, evaluation, prediction, query_file
 from harmonium.analysis import neighbours as neighbourhoods
 from harmonium.analysis.density import Density, measure_density
 from harmonium.analysis.dynamics import Dynamics, follow
 from harmonium.analysis.entity_tokens import RIDGE, EntityNeighbourhood, entity_neighbours
+from harmonium.analysis.explain import Explainer, Explanation
 from harmonium.analysis.gain import Gain, measure_gain
 from harmonium.analysis.neighbours import Neighbourhood
+from harmonium.calibration import Calibration, calibration_of
 from harmonium.classification import Classification
 from harmonium.config import Config, EvaluateConfig, build
 from harmonium.datasets import load
 from harmonium.ensemble import product_of_experts
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Evaluation, Frequency
+from harmonium.folder import reserve, sweep, unfinished
 from harmonium.graph import SPLITS, Graph, Slot, Triples
-from harmonium.prediction import Answer
-from harmonium.run import Run, reserve
+from harmonium.prediction import Answer, Scored
+from harmonium.run import Run, environment
 from harmonium.training import Progress, build_model, fit, pick_device
 
 
@@ -47,12 +51,45 @@ def train(
         raise HarmoniumError("give either a Config or settings as text, not both")
     if out is not None:
         reserve(out, overwrite)
-    graph = data if isinstance(data, Graph) else load(data or config.data)
-    config = replace(config, data=graph.name if isinstance(data, Graph) else str(data or config.data))
+    data = config.data if data is None else data
+    graph = load(data)
+    config = replace(config, data=str(data) if isinstance(data, str | Path) else graph.name)
+    if out is None:
+        return _train(config, graph, watch)
+    device = str(pick_device(config.train.device))
+    with checkpoint.begin(Path(out), overwrite, config, graph, device, environment()) as checkpoints:
+        return _train(config, graph, watch, checkpoints)
+
+
+def resume(run: str | Path, sets: Sequence[str] = (), watch: Callable[[Progress], None] | None = None) -> Run:
+    """Go on with a training that was stopped or killed; on a CPU it ends as if it had not been, to the byte.
+
+    Settings such as the learning rate may change on the way. A finished run is returned as it is.
+
+    >>> harmonium.resume("runs/mine", sets=["train.learning_rate=0.001"])
+    """
+    path = Path(run)
+    if not unfinished(path):
+        if sets and (path / "run.json").is_file():
+            raise HarmoniumError(f"{path} is finished, so its settings stay; train again with others")
+        with suppress(OSError):
+            sweep(path)
+        return Run.load(path)
+    with checkpoint.reopen(path, sets, environment()) as (checkpoints, config, graph):
+        return _train(config, graph, watch, checkpoints)
+
+
+def _train(
+    config: Config,
+    graph: Graph,
+    watch: Callable[[Progress], None] | None,
+    checkpoints: checkpoint.Checkpoints | None = None,
+) -> Run:
+    """Fit, evaluate, and put the run in the place of its checkpoints."""
     model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
-    history = fit(model, graph, config, watch)
+    history = fit(model, graph, config, watch, checkpoints=checkpoints)
     run = Run(config, graph, model.cpu(), history, _metrics(model, graph, config.evaluate))
-    return replace(run, path=run.save(out, overwrite)) if out is not None else run
+    return replace(run, path=run.save(checkpoints.run, overwrite=True)) if checkpoints else run
 
 
 def _metrics(model: evaluation.Scorer, graph: Graph, protocol: EvaluateConfig) -> dict[str, Any]:
@@ -120,13 +157,134 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     new_only: bool = False,
+    typed: bool = False,
+    among: Sequence[str] | str | Path | None = None,
+    probability: bool = True,
+    watch: Callable[[int], None] | None = None,
 ) -> list[Answer]:
-    """The best answers to a query with one slot left out, by name.
+    """The best answers to a query with one slot left out, by name, with the probability that each is true.
+
+    `typed` leaves entities seen in that slot of the relation, `among` those of a list, or of a file, one on each line.
+    The first answer of a run takes a while, as its probabilities are fitted then (`harmonium.calibrate`).
 
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="official language")
     """
     run = open_run(run)
-    return prediction.answer(run.model, run.graph, prediction.ask(run.graph, head, relation, tail), top, new_only)
+    query = prediction.ask(run.graph, head, relation, tail)
+    allowed = _among(run.graph, query.slot, among)
+    sure = calibration_of(run, watch) if probability else None
+    return next(
+        prediction.answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, sure, allowed, typed)
+    )
+
+
+def _among(graph: Graph, slot: Slot, names: Sequence[str] | str | Path | None) -> torch.Tensor | None:
+    """The ids of the candidates that are asked for."""
+    if isinstance(names, str | Path):
+        try:
+            names = [line for line in Path(names).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise HarmoniumError(f"--among {names}: cannot be read ({error}); give a name on each line") from error
+    return names and torch.tensor([prediction.vocabulary(graph, slot).index(name) for name in names])
+
+
+def predict_file(
+    run: Run | str | Path,
+    queries: str | Path,
+    out: str | Path,
+    top: int = 10,
+    new_only: bool = False,
+    typed: bool = False,
+    among: Sequence[str] | str | Path | None = None,
+    probability: bool = True,
+    watch: Callable[[int], None] | None = None,
+) -> int:
+    """Answer every query of a file (head, relation, tail, one of them '?') into another; says how many rows it wrote.
+
+    >>> harmonium.predict_file("runs/demo", "questions.tsv", "answers.parquet", top=5, new_only=True)
+    """
+    run = open_run(run)
+    sure = calibration_of(run) if probability else None
+
+    def rows() -> Iterator[dict[str, Any]]:
+        asked = query_file.read_queries(queries, run.graph)
+        for slot, part in query_file.batches(asked):
+            triples, allowed = Triples.cat([query.triple for query in part]), _among(run.graph, slot, among)
+            found = prediction.answer_all(run.model, run.graph, slot, triples, top, new_only, sure, allowed, typed)
+            for query, answers in zip(part, found, strict=True):
+                yield from query_file.answer_rows(run.graph, query, answers)
+                if watch:
+                    watch(1)
+
+    return query_file.write_rows(out, rows(), str(run.path))
+
+
+def score(
+    run: Run | str | Path,
+    facts: str | Path | Sequence[tuple[str, str, str]],
+    out: str | Path | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> list[Scored] | int:
+    """The score, probability and rank of each fact of a file (or list), and whether it is known.
+
+    With `out` they are written there as they come, and their number is returned.
+
+    >>> harmonium.score("runs/demo", [("Switzerland", "official language", "French")])
+    """
+    run = open_run(run)
+    chunks = (
+        query_file.read_facts(facts, run.graph)
+        if isinstance(facts, str | Path)
+        else [run.graph.triple(*fact) for fact in facts]
+    )
+    sure = calibration_of(run)
+
+    def scored() -> Iterator[Scored]:
+        for part in chunks:
+            yield from prediction.score_all(run.model, run.graph, part, sure)
+            if watch:
+                watch(len(part))
+
+    return list(scored()) if out is None else query_file.write_rows(out, (s.to_json() for s in scored()), str(run.path))
+
+
+def complete(
+    run: Run | str | Path,
+    relations: str | Sequence[str] | None = None,
+    top: int = 1000,
+    typed: bool = True,
+    out: str | Path | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """The most probable facts that a graph lacks, of some relations or (left out) of all, most probable first.
+
+    `typed` leaves heads and tails that the relation was seen with.
+
+    >>> harmonium.complete("runs/demo", "borders", top=20)
+    """
+    run = open_run(run)
+    names = [relations] if isinstance(relations, str) else relations
+    numbers = None if names is None else [run.graph.relations.index(name) for name in names]
+    found = completion.complete(run.model, run.graph, numbers, top, typed, calibration_of(run), watch).rows(run.graph)
+    if out is not None:
+        query_file.write_rows(out, iter(found), str(run.path))
+    return found
+
+
+def calibrate(
+    run: Run | str | Path, plot: str | Path | None = None, watch: Callable[[int], None] | None = None
+) -> Calibration:
+    """How the run's scores become probabilities, and how those did on test facts; made once and kept in its folder.
+
+    >>> harmonium.calibrate("runs/demo", plot="reliability.png")
+    """
+    path = _drawable(plot) if plot is not None else None
+    found = calibration_of(open_run(run), watch)
+    if path is not None:
+        from harmonium.figures import calibration_figure
+
+        calibration_figure(found, path)
+    return found
 
 
 def neighbours(
@@ -161,7 +319,7 @@ def neighbours(
             raise HarmoniumError("only neighbourhoods of triplets are drawn; leave out --plot or ask for triplets")
         return entity_neighbours(run.model, run.graph, triple, Slot(slot), count, typed, ridge)
     if plot is not None:
-        from harmonium.report import guises_figure
+        from harmonium.figures import guises_figure
 
         guises_figure(run.model, run.graph, [triple], _drawable(plot), Slot(slot), count, typed)
     return neighbourhoods.neighbours(run.model, run.graph, triple, Slot(slot), count, typed)
@@ -215,7 +373,7 @@ def classify(
         source = f"half of them false: another head or tail seen in that place, seed {seed}"
     found = classification.classify(_model_on(run, device), run.graph, valid, test, source=source)
     if path is not None:
-        from harmonium.report import classification_figure
+        from harmonium.figures import classification_figure
 
         classification_figure(found, path)
     return found
@@ -263,7 +421,7 @@ def gain(
     path = _drawable(plot) if plot is not None else None
     found = measure_gain(_model_on(run, device), run.graph, split, limit, ties, seed, watch)
     if path is not None:
-        from harmonium.report import gain_figure
+        from harmonium.figures import gain_figure
 
         gain_figure(found, path)
     return found
@@ -286,17 +444,94 @@ def dynamics(
     run = open_run(run)
     found = follow(run.model, run.graph, run.graph.triple(head, relation, tail), steps, samples, seed)
     if plot is not None:
-        from harmonium.report import dynamics_figure
+        from harmonium.figures import dynamics_figure
 
         dynamics_figure(found, _drawable(plot))
     return found
+
+
+def explain(
+    run: Run | str | Path,
+    head: str,
+    relation: str,
+    tail: str,
+    count: int = 5,
+    same_relation: bool = True,
+    plot: str | Path | None = None,
+) -> Explanation:
+    """Why a fact scores as it does: harmony in its parts, the directions of W that pushed it, the facts behind it.
+
+    >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").reasons
+    """
+    run = open_run(run)
+    path = _drawable(plot) if plot is not None else None
+    found = Explainer(run.model, run.graph).explain(run.graph.triple(head, relation, tail), count, same_relation)
+    if path is not None:
+        from harmonium.figures import explain_figure
+
+        explain_figure(found, path)
+    return found
+
+
+def add(
+    run: Run | str | Path,
+    facts: str | Path | Graph,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    watch: Callable[[int], None] | None = None,
+) -> tuple[Run, addition.Addition]:
+    """Solve for the vectors of entities never seen, from a few facts about them; every other vector stays as it is.
+
+    `facts` is a file of head, relation, tail in which new names stand beside known ones; relations must be known.
+
+    >>> harmonium.add("runs/demo", "facts.tsv", out="runs/more")[1].names
+    """
+    run = open_run(run)
+    if out is not None:
+        reserve(out, overwrite)
+    given = facts if isinstance(facts, Graph) else load(facts, valid=0, test=0)
+    added = addition.extend(run.graph, given)
+    model = addition.add_entities(run.model, added, run.config.train, watch)
+    wider = replace(run, graph=added.graph, model=model, metrics=_metrics(model, added.graph, run.config.evaluate))
+    return replace(wider, path=wider.save(out, overwrite) if out is not None else None), added
+
+
+def convert(
+    source: Any,
+    out: str | Path,
+    to: str | None = None,
+    valid: float = 0,
+    test: float = 0,
+    seed: int = 0,
+    overwrite: bool = False,
+    **options: Any,
+) -> Graph:
+    """Write a graph in another format, with its splits and names; what brings no splits may be split on the way.
+
+    `out` is one file (its ending says the format) or a folder of splits in the format `to`; `options` are those of `load`.
+
+    >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
+    """
+    from harmonium import formats
+
+    out = Path(out)
+    if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+        raise HarmoniumError(f"{out} is already there; choose another name or say --overwrite")
+    kind = formats.writable(out, to)
+    graph = load(source, seed=seed, valid=valid, test=test, **options)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        notes = formats.write(graph, out, kind)
+    except OSError as error:
+        raise HarmoniumError(f"{out}: cannot be written ({error.strerror or error})") from error
+    return replace(graph, notes=(*graph.notes, *notes))
 
 
 def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
     """What a graph holds (counts, relations with an example) and, for a run, how it was trained and what it scored."""
     found: dict[str, Any] = {}
     graph = graph_or_run
-    if isinstance(graph, str | Path) and (Path(graph) / "run.json").is_file():
+    if isinstance(graph, str | Path) and ((Path(graph) / "run.json").is_file() or unfinished(Path(graph))):
         graph = Run.load(graph)
     if isinstance(graph, Run):
         run, graph = graph, graph.graph

@@ -72,6 +72,9 @@ class TrainConfig:
     seed: int = option(0, "of initialisation, order and negatives; same seed, same result on a CPU", least=0)
     device: str = option("auto", "cpu, cuda, or auto: a GPU when there is one")
     threads: int | None = option(None, "CPU threads; PyTorch decides when left out", least=1)
+    checkpoint_minutes: float = option(5.0, "minutes between checkpoints, from which `resume` goes on", above=0)
+    checkpoint_every: int | None = option(None, "steps between checkpoints; by the clock alone when left out", least=1)
+    checkpoint_keep: int = option(2, "how many checkpoints are kept, the last ones", least=1)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,11 @@ class Config:
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise HarmoniumError(f"{path}: not TOML: {error}") from error
         tree.pop("published", None)  # what a recipe's source reports, for harmonium.reproduce
+        return cls.of(tree, sets, where=str(path or "settings"))
+
+    @classmethod
+    def of(cls, tree: dict[str, Any], sets: typing.Sequence[str] = (), where: str = "settings") -> Config:
+        """Settings from a tree of values, then overrides."""
         for text in sets:
             key, equals, value = text.partition("=")
             if not equals:
@@ -116,7 +124,7 @@ class Config:
                 if not isinstance(place, dict):
                     raise HarmoniumError(f"--set {text}: '{group}' is a setting, not a group of settings")
             place[leaf] = _parse(value.strip())
-        return build(cls, tree, where=str(path or "settings"))
+        return build(cls, tree, where)
 
     def to_toml(self) -> str:
         """The whole tree as TOML; reading it back gives the same settings."""

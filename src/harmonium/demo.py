@@ -7,7 +7,7 @@ from pathlib import Path
 from harmonium import cli, commands, console, prediction
 from harmonium.config import Config
 from harmonium.datasets import load
-from harmonium.report import guises_figure
+from harmonium.figures import guises_figure
 from harmonium.run import Run, reserve
 
 SETTINGS = [

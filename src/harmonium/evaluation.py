@@ -7,6 +7,7 @@ the score of the truth, minus the known answers among them. Memory is one chunk;
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -93,19 +94,34 @@ def rank(
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
     keep_freed_memory()
-    parts = []
+    parts, done = [], 0
     with torch.no_grad():
         scorer = steady(scorer)
         first = scorer.score_slot(slot, triples[:1])
-        for queries in triples.chunks(chunk or max(1, CHUNK_NUMBERS.get(first.device.type, 1 << 24) // first.shape[1])):
-            if hasattr(scorer, "advantages"):
-                scores = scorer.advantages(slot, queries)
-            else:
-                scores = scorer.score_slot(slot, queries)
-            parts.append(_count(scores, queries, slot, known, candidates))
+        size = chunk or max(1, CHUNK_NUMBERS.get(first.device.type, 1 << 24) // first.shape[1])
+        while done < len(triples):
+            queries = triples[done : done + size]
+            try:
+                scores = (scorer.advantages if hasattr(scorer, "advantages") else scorer.score_slot)(slot, queries)
+                parts.append(_count(scores, queries, slot, known, candidates))
+            except (MemoryError, RuntimeError) as error:
+                failed = no_memory(error, "choose a smaller model, or a device with more memory")
+                if size == 1:
+                    raise failed from error
+                size = (min(size, len(queries)) + 1) // 2
+                continue
+            done += len(queries)
             if watch:
                 watch(len(queries))
     return Ranks.cat(parts)
+
+
+def no_memory(error: Exception, advice: str) -> HarmoniumError:
+    """What to tell when memory ran out; any other error is raised again."""
+    text = str(error)
+    if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not re.search("(out of|allocate) memory", text):
+        raise error
+    return HarmoniumError(f"out of memory ({(text or 'MemoryError').splitlines()[0]}); {advice}")
 
 
 def _count(scores: Tensor, queries: Triples, slot: Slot, known: Answers | None, candidates: Groups | None) -> Ranks:

@@ -168,6 +168,9 @@ class Vocabulary:
             found.setdefault(text, []).append(index)
         return found
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_id or name in self._by_label
+
     def index(self, name: str) -> int:
         """The id of a name (identifier first, then label); a near miss gets a hint."""
         if name in self._by_id:

@@ -43,6 +43,11 @@ class QuadraticForm:
         """(..., dim) -> (..., rank): the coordinates that the quadratic part sees."""
         return composed if self.basis is None else composed @ self.basis
 
+    def spectrum(self) -> Tensor:
+        """(rank,): the eigenvalues of A, largest first; the zeros outside F are left out."""
+        small = None if self.basis is None else torch.linalg.qr(self.basis).R
+        return torch.linalg.eigvalsh(_embed(self.core, small)).flip(0)
+
     def double(self) -> QuadraticForm:
         parts = (self.core, self.vector, self.constant, self.basis)
         return QuadraticForm(*(None if part is None else part.double() for part in parts))

@@ -6,7 +6,7 @@ averages of a row decay only when it is used. The rate is a tensor that training
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ class Adagrad:
 
     def __init__(self, parameters: Sequence[Tensor], rate: Tensor, eps: float = 1e-10) -> None:
         self.parameters, self.rate, self.eps = list(parameters), rate, eps
-        self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.state = {parameter: {"sum": torch.zeros_like(parameter)} for parameter in self.parameters}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for parameter in self.parameters:
@@ -25,8 +25,8 @@ class Adagrad:
 
     @torch.no_grad()
     def step(self) -> None:
-        for parameter, squares in zip(self.parameters, self.squares, strict=True):
-            squares.addcmul_(parameter.grad, parameter.grad)
+        for parameter in self.parameters:
+            squares = self.state[parameter]["sum"].addcmul_(parameter.grad, parameter.grad)
             parameter.sub_(squares.sqrt().add_(self.eps).reciprocal_().mul_(parameter.grad).mul_(self.rate))
 
 
@@ -42,6 +42,12 @@ class RowAdagrad:
         squares = self.squares.index_select(0, rows).addcmul_(gradient, gradient)
         self.squares.index_copy_(0, rows, squares)
         self.table.index_add_(0, rows, gradient / squares.sqrt_().add_(self.eps) * -self.rate)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"squares": self.squares}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.squares.copy_(state["squares"])
 
 
 class RowAdam:
@@ -64,3 +70,11 @@ class RowAdam:
         self.square.index_copy_(0, rows, square)
         step = mean.div_(square.div_(slower).sqrt_().add_(self.eps))
         self.table.index_add_(0, rows, step.mul_(self.rate / -slow))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"mean": self.mean, "square": self.square, "steps": torch.tensor(self.steps)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.mean.copy_(state["mean"])
+        self.square.copy_(state["square"])
+        self.steps = int(state["steps"])

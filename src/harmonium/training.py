@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.checkpoint import Checkpoints
 from harmonium.composition import find_composition
 from harmonium.config import Config, EvaluateConfig, ModelConfig, TrainConfig
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import evaluate
+from harmonium.evaluation import evaluate, no_memory
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony, Sum
 from harmonium.kernels.fused import keep_freed_memory, matmul_precision
@@ -72,61 +74,175 @@ def fit(
     config: Config,
     watch: Callable[[Progress], None] | None = None,
     on_validation: Callable[[dict[str, Any]], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> History:
     """Train until the epochs are done or the validation metric has stopped improving; the best model is kept.
 
-    `watch` sees every step, `on_validation` the history row of every validation. Ctrl-C ends training early and keeps
-    what was best so far.
+    `watch` sees every step, `on_validation` the history row of every validation. With `checkpoints` training goes on
+    from the last one and saves more; Ctrl-C saves one. Without, Ctrl-C ends training and keeps what was best so far.
     """
-    settings, device = config.train, pick_device(config.train.device)
+    settings, device = config.train, pick_device(checkpoints.device if checkpoints else config.train.device)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     model.to(device)
-    train, generator = graph.split("train").to(device), torch.Generator(device).manual_seed(settings.seed)
-    held_out = _validation_sample(graph, settings)
-    take_step = Stepper(model, train, settings, generator)
-    steps_per_epoch = math.ceil(len(train) / settings.batch_size)
-    history, best, best_state, started = History(), -math.inf, None, time.perf_counter()
+    train, held_out = graph.split("train").to(device), _validation_sample(graph, settings)
+    at = Training(model, train, settings)
+    history, steps_per_epoch = at.history, math.ceil(len(train) / settings.batch_size)
+    if checkpoints:
+        checkpoints.restore(at)
     try:
-        for epoch in range(1, settings.epochs + 1):
-            total = torch.zeros((), device=device)
-            order = take_step.begin_epoch(torch.randperm(len(train), generator=generator, device=device))
-            for step, index in enumerate(order.split(settings.batch_size), start=1):
-                total += take_step(index) * len(index)
-                if watch:
-                    done = (epoch - 1) * steps_per_epoch + step
-                    last = history.rows[-1]["loss"] if history.rows else math.nan
-                    watch(Progress(done, settings.epochs * steps_per_epoch, epoch, last, settings.metric, best))
-            row = {"epoch": epoch, "loss": total.item() / len(train), "seconds": time.perf_counter() - started}
-            if not math.isfinite(row["loss"]):
-                raise _broken(row["loss"], epoch, settings)
-            history.rows.append(row)
-            if held_out is not None and (epoch % settings.evaluate_every == 0 or epoch == settings.epochs):
-                row["valid"] = validate(model, graph, held_out, device)
-                row["seconds"] = time.perf_counter() - started
-                if on_validation:
-                    on_validation(row)
-                if row["valid"][settings.metric] > best:
-                    best, history.best_epoch = row["valid"][settings.metric], epoch
-                    best_state = copy.deepcopy(model.state_dict())
-                elif epoch - history.best_epoch >= settings.patience * settings.evaluate_every:
-                    history.stopped = f"no better {settings.metric} since epoch {history.best_epoch}"
-                    break
+        with checkpoints.stoppable() if checkpoints else nullcontext():
+            while not at.ended:
+                for index in at.batches():
+                    at.move(index)
+                    if watch:
+                        last = history.rows[-1]["loss"] if history.rows else math.nan
+                        total = settings.epochs * steps_per_epoch
+                        watch(Progress(at.steps, total, at.epoch, last, settings.metric, at.best))
+                    if checkpoints:
+                        checkpoints.after_step(at)
+                at.check()
+                row = {"epoch": at.epoch, "loss": at.loss.item() / len(train), "seconds": at.seconds}
+                history.rows.append(row)
+                if held_out is not None and (at.epoch % settings.evaluate_every == 0 or at.epoch >= settings.epochs):
+                    row["valid"] = validate(model, graph, held_out, device)
+                    row["seconds"] = at.seconds
+                    if on_validation:
+                        on_validation(row)
+                    at.judge(row["valid"][settings.metric])
+                at.next_epoch()
+            if checkpoints:
+                checkpoints.last(at)
     except KeyboardInterrupt:
+        if checkpoints:
+            raise
         history.stopped = f"interrupted in epoch {len(history.rows) + 1}"
     except torch.linalg.LinAlgError as error:  # W is no longer made of numbers
-        raise _broken(math.nan, len(history.rows) + 1, settings) from error
-    if best_state is not None:
-        model.load_state_dict(best_state)
+        raise at.broken("the loss became nan") from error
+    except (MemoryError, RuntimeError) as error:
+        raise no_memory(error, "lower train.batch_size or train.negatives, or model.entity_dim") from error
+    if at.best_state is not None:
+        model.load_state_dict(at.best_state)
     else:
         history.best_epoch = len(history.rows)
     return history
 
 
-def _broken(loss: float, epoch: int, settings: TrainConfig) -> HarmoniumError:
-    return HarmoniumError(
-        f"the loss became {loss} in epoch {epoch}; lower train.learning_rate ({settings.learning_rate})"
-    )
+class Training:
+    """Where training stands between two steps: all that it takes to go on."""
+
+    def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig) -> None:
+        device = train.head.device
+        self.model, self.train, self.settings = model, train, settings
+        self.generator = torch.Generator(device).manual_seed(settings.seed)
+        self.take_step = Stepper(model, train, settings, self.generator)
+        self.epoch, self.step, self.ended = 1, 0, False  # step: how many of this epoch are done
+        self.loss = torch.zeros((), device=device)  # of this epoch, summed over its triples
+        self.began = self.generator.get_state()  # of this epoch: its order can be drawn again
+        self.history, self.best, self.best_state = History(), -math.inf, None
+        self.started = time.perf_counter()
+
+    @property
+    def steps(self) -> int:
+        return self.take_step.done
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def batches(self) -> Sequence[Tensor]:
+        """What is left of this epoch, as places of training triples (b,)."""
+        now = self.generator.get_state()
+        if self.step:
+            self.generator.set_state(self.began)
+        else:
+            self.began = now
+        order = torch.randperm(len(self.train), generator=self.generator, device=self.train.head.device)
+        if self.step:
+            self.generator.set_state(now)
+        return self.take_step.begin_epoch(order).split(self.settings.batch_size)[self.step :]
+
+    def move(self, index: Tensor) -> None:
+        """One step."""
+        self.loss += self.take_step(index) * len(index)
+        self.step += 1
+
+    def judge(self, value: float) -> None:
+        """Keep the best model; end when it has been the best for too long."""
+        settings, history = self.settings, self.history
+        if value > self.best:
+            self.best, history.best_epoch = value, self.epoch
+            self.best_state = copy.deepcopy(self.model.state_dict())
+        elif self.epoch - history.best_epoch >= settings.patience * settings.evaluate_every:
+            history.stopped, self.ended = f"no better {settings.metric} since epoch {history.best_epoch}", True
+
+    def next_epoch(self) -> None:
+        self.ended = self.ended or self.epoch >= self.settings.epochs
+        self.epoch, self.step, self.loss = self.epoch + 1, 0, torch.zeros_like(self.loss)
+
+    def check(self) -> None:
+        """Everything is still made of numbers, and W within its constraint."""
+        if not math.isfinite(loss := self.loss.item()):
+            raise self.broken(f"the loss became {loss}")
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            raise self.broken("parameters became infinite")
+        if isinstance(form := self.model.form, Harmony):
+            norm = norm_of_w(form)
+            if not norm <= 1.01 * form.cap or (norm == 0 and form.free.any()):  # too large to square, it vanishes
+                raise self.broken(
+                    f"W left its constraint (its {form.constraint} norm is {norm:.3g}, the cap {form.cap:g})"
+                )
+
+    def broken(self, what: str) -> HarmoniumError:
+        return HarmoniumError(
+            f"{what} in epoch {self.epoch}; lower train.learning_rate ({self.settings.learning_rate})"
+        )
+
+    def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors by name, and facts that JSON can hold; only while all is sound."""
+        self.check()
+        parts = {
+            "model": self.model.state_dict(),
+            "best": self.best_state or {},
+            "optimiser": self.take_step.state_dict(),
+        }
+        tensors = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        tensors |= {"generator": self.generator.get_state(), "began": self.began, "loss": self.loss}
+        facts = {name: getattr(self, name) for name in ("epoch", "step", "ended", "seconds")}
+        best = self.best if self.best_state is not None else None
+        return tensors, facts | {"best": best, "history": dataclasses.asdict(self.history)}
+
+    def unpack(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Stand where `pack` was called."""
+        if facts["epoch"] > self.settings.epochs and not facts["ended"]:
+            now = f"training is in epoch {facts['epoch']} already"
+            raise HarmoniumError(
+                f"{now}, so train.epochs={self.settings.epochs} is too few; say --set train.epochs=MORE"
+            )
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
+        for name, value in tensors.items():
+            part, _, rest = name.partition(".")
+            if rest:
+                parts[part][rest] = value
+        self.model.load_state_dict(parts["model"])
+        self.take_step.load_state_dict(parts["optimiser"])
+        self.generator.set_state(tensors["generator"])
+        self.began, self.loss = tensors["began"], tensors["loss"].to(self.loss.device)
+        self.epoch, self.step, self.ended, self.take_step.done = (facts[k] for k in ("epoch", "step", "ended", "steps"))
+        for name, value in facts["history"].items():
+            setattr(self.history, name, value)
+        if parts["best"]:
+            self.best, self.best_state = facts["best"], parts["best"]
+        self.started = time.perf_counter() - facts["seconds"]
+
+
+def norm_of_w(form: Harmony) -> float:
+    """The norm of W that the constraint limits, in float64."""
+    core, basis = form.core().detach().double(), form.basis
+    if basis is not None:
+        small = torch.linalg.qr(basis.detach().double()).R
+        core = small @ core @ small.T
+    return torch.linalg.matrix_norm(core, ord="fro" if form.constraint == "frobenius" else 2).item()
 
 
 class Stepper:
@@ -148,10 +264,11 @@ class Stepper:
         by_rows = settings.loss != "full" and settings.rows != "all" and model.n_entities > 2 * used
         by_row = {"adam": RowAdam, "adagrad": RowAdagrad}[settings.optimizer]
         self.rows = by_row(model.entity, self.rate) if by_rows else None
-        moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
+        self.types = torch.nn.Module()
         if settings.type_loss:
             self.types = TypeHead(model.entity.shape[1], model.n_relations).to(train.head.device)
-            moved += self.types.parameters()
+        moved = [p for p in model.parameters() if p.requires_grad and not (by_rows and p is model.entity)]
+        self.moved = moved = [*moved, *self.types.parameters()]
         if settings.optimizer == "adam":
             rate = self.rate if on_gpu else settings.learning_rate
             self.optimizer = torch.optim.Adam(moved, lr=rate, fused=True, capturable=on_gpu)
@@ -164,6 +281,24 @@ class Stepper:
         need_all = settings.loss == "full" or settings.relation_corruption or settings.type_loss
         self.by_relation = on_gpu and model.composition.by_relation and not need_all
         self.room = model.n_relations  # for the distinct relations of a batch
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the optimisers remember, and the parameters that are no part of the model."""
+        found = {f"{i}.{k}": v for i, p in enumerate(self.moved) for k, v in self.optimizer.state[p].items()}
+        found |= {f"rows.{k}": v for k, v in self.rows.state_dict().items()} if self.rows is not None else {}
+        return found | {f"types.{k}": v for k, v in self.types.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = value
+        self.types.load_state_dict(parts.pop("types", {}))
+        if self.rows is not None:
+            self.rows.load_state_dict(parts.pop("rows"))
+        for part, values in parts.items():
+            parameter = self.moved[int(part)]
+            self.optimizer.state[parameter].update({k: v.to(parameter.device) for k, v in values.items()})
 
     def begin_epoch(self, order: Tensor) -> Tensor:
         """The order of an epoch; batches are sorted by relation where scoring works relation by relation.

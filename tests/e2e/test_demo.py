@@ -96,7 +96,12 @@ def test_it_leaves_a_figure(demo: Demo) -> None:
 
 def test_it_leaves_a_complete_run_folder(demo: Demo, run: harmonium.Run) -> None:
     manifest = json.loads((demo.folder / "run.json").read_text(encoding="utf-8"))
-    assert {file.name for file in demo.folder.iterdir()} == {*manifest["files"], "run.json", "guises.png"}
+    assert {file.name for file in demo.folder.iterdir()} == {
+        *manifest["files"],
+        "run.json",
+        "calibration.json",
+        "guises.png",
+    }
     assert len(run.history.rows) >= run.history.best_epoch
     assert run.config.data == "atlas"
     assert repr(run.graph) == repr(harmonium.load("atlas"))

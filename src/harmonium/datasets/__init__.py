@@ -1,16 +1,19 @@
-"""Graphs by name or path: `load("atlas")`, `load("folder")`, `load("facts.tsv", seed=0)`."""
+"""Graphs by name, path or value: `load("atlas")`, `load("folder")`, `load("facts.tsv", seed=0)`, `load(frame)`."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from harmonium import graph_file
+from harmonium.datasets import download
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Graph, Triples
 
@@ -18,36 +21,72 @@ WORTH_CACHING = 20_000  # training triples
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
 
-def load(name_or_path: str | os.PathLike[str], *, seed: int = 0, valid: float = 0.05, test: float = 0.05) -> Graph:
-    """A Graph from the embedded `atlas`, a folder, or one file of triples.
+def load(source: Any, *, seed: int = 0, valid: float = 0.05, test: float = 0.05, **options: Any) -> Graph:
+    """A Graph from a name, a folder, a file of triples, sparql:URL, a pandas or polars frame or a networkx graph.
 
-    One file is split by `seed` into train, valid and test (see `split`); a folder brings its own splits.
-    A name that is no path is looked up in the folder that HARMONIUM_DATA names. Larger graphs are kept in binary form
-    under HARMONIUM_CACHE (~/.cache/harmonium when unset) and load from there while the files stay as they are.
+    `options` say how to read what does not say it itself (see `formats.Options`): columns, separator, header, quotes,
+    literals, language, query. What brings no splits is split by `seed` into train, valid and test (see `split`).
+    A name that is no path is looked up in the folder that HARMONIUM_DATA names; a standard dataset is downloaded when
+    it is not there. Larger graphs are kept in binary form under HARMONIUM_CACHE (~/.cache/harmonium when unset) and
+    load from there while the files stay as they are.
     """
-    path = locate(name_or_path)
-    if path.suffix == graph_file.ENDING and path.is_file():
-        return graph_file.load(path)
-    cached = _cache_of(path)
+    if isinstance(source, Graph):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        from harmonium.formats import frames
+
+        graph = _encode(lambda how: frames.read(source, how), options)
+    elif str(source).startswith("sparql:"):
+        from harmonium.formats import sparql
+
+        graph = _encode(lambda how: sparql.read(str(source), how), options)
+    else:
+        path = locate(source)
+        if path.suffix == graph_file.ENDING and path.is_file():
+            return graph_file.load(path)
+        graph = _from_path(path, options)
+        if path.is_dir():
+            return graph
+    if len(graph.valid) or len(graph.test) or valid == test == 0:
+        return graph
+    return split(graph, seed=seed, valid=valid, test=test)
+
+
+def _from_path(path: Path, options: dict[str, Any]) -> Graph:
+    """A graph from its cache, or from its files and then kept."""
+    cached = _cache_of(path, options)
     if cached.is_file():
         with contextlib.suppress(HarmoniumError):  # a damaged cache is made again
-            graph = graph_file.load(cached)
-            return split(graph, seed=seed, valid=valid, test=test) if path.is_file() else graph
+            return graph_file.load(cached)
     from harmonium import formats
 
-    graph = formats.encode(formats.read(path))
+    graph = _encode(lambda how: formats.read(path, how), options)
     if len(graph.train) >= WORTH_CACHING:
         _keep(graph, cached)
-    return split(graph, seed=seed, valid=valid, test=test) if path.is_file() else graph
+    return graph
 
 
-def _cache_of(path: Path) -> Path:
+def _encode(read: Callable[[Any], Any], options: dict[str, Any]) -> Graph:
+    from harmonium import formats
+
+    unknown = options.keys() - formats.Options.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(formats.Options.__dataclass_fields__)
+        raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {known}")
+    return formats.encode(read(formats.Options(**options)))
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
+
+
+def _cache_of(path: Path, options: dict[str, Any]) -> Path:
     """Where the binary form of these very files is kept: their names, sizes and times make its name."""
-    home = Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
     beside = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
     files = sorted({file for file in (path, *beside) if file.is_file()})
     state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return home / (hashlib.sha256(repr((graph_file.ENDING, 1, state)).encode()).hexdigest()[:32] + graph_file.ENDING)
+    key = repr((graph_file.ENDING, 2, state, sorted(options.items())))
+    return cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
 
 
 def _keep(graph: Graph, cached: Path) -> None:
@@ -60,19 +99,26 @@ def _keep(graph: Graph, cached: Path) -> None:
 
 
 def locate(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a graph: embedded, a path, or a name in HARMONIUM_DATA."""
+    """The folder or file of a graph: embedded, a path, a name in HARMONIUM_DATA, or a standard dataset, downloaded."""
     path = Path(name_or_path)
     if str(name_or_path) in EMBEDDED:
         return EMBEDDED[str(name_or_path)]
     if path.exists():
         return path
     shelf = os.environ.get("HARMONIUM_DATA")
+    known = download.find(str(name_or_path))
     if shelf and (Path(shelf) / path).exists():
         return Path(shelf) / path
+    if known is not None:
+        there = Path(shelf).iterdir() if shelf and Path(shelf).is_dir() else ()
+        for folder in there:
+            if folder.is_dir() and download.find(folder.name) == known:
+                return folder
+        return download.fetch(known, cache_folder() / "datasets")
     where = f" (nor in HARMONIUM_DATA={shelf})" if shelf else ""
     raise HarmoniumError(
         f"no graph at '{path}'{where}; give a folder with train.txt, a file of head TAB relation TAB tail lines, "
-        f"or a name: {', '.join(EMBEDDED)}"
+        f"or a name: {', '.join((*EMBEDDED, *download.known()))}"
     )
 
 

@@ -1,0 +1,514 @@
+// The explorer page. Names from the graph become text nodes only; the address after # says what is shown.
+"use strict";
+
+const main = document.getElementById("main");
+const params = () => new URLSearchParams(location.hash.slice(1));
+const link = (values) => "#" + new URLSearchParams(values);
+const entityLink = (thing) => link({ view: "entity", name: thing.id });
+const factLink = (fact, slot) =>
+  link({ view: "fact", head: fact.head.id, relation: fact.relation.id, tail: fact.tail.id, slot: slot || "head" });
+const percent = (p) => (p >= 0.995 ? ">99 %" : p < 0.01 ? "<1 %" : `${Math.round(100 * p)} %`);
+const short = (x) => (Math.abs(x) >= 100 ? x.toFixed(0) : x.toPrecision(3));
+const whole = (n) => n.toLocaleString("en");
+
+// Elements -----------------------------------------------------------------------------------------------------------
+
+function make(space, tag, properties, children) {
+  const node = space ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+const el = (tag, properties, ...children) => make(false, tag, properties, children);
+const svg = (tag, properties, ...children) => make(true, tag, properties, children);
+const card = (title, ...children) => el("section", { class: "card" }, el("h3", {}, title), ...children);
+const say = (text) => (document.getElementById("status").textContent = text);
+
+// The API ------------------------------------------------------------------------------------------------------------
+
+let token = null;
+class Problem extends Error {
+  constructor(message, suggestions, unknown) {
+    super(message);
+    this.suggestions = suggestions;
+    this.unknown = unknown;
+  }
+}
+async function api(path, values, signal) {
+  const given = Object.entries(values || {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  let response, body;
+  try {
+    response = await fetch(`api/v1/${path}?${new URLSearchParams(given)}`, {
+      headers: token ? { Authorization: `Bearer ${token}` } : {}, signal,
+    });
+    body = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem("The server does not answer. Is `harmonium serve` still running?", []);
+  }
+  if (!response.ok) throw new Problem(body.error, body.suggestions || [], body.unknown);
+  return body;
+}
+
+// A text field that suggests names -----------------------------------------------------------------------------------
+
+let fields = 0;
+function nameField(label, kind, choose, value) {
+  const id = `field-${fields++}`;
+  const list = el("ul", { id: `${id}-list`, role: "listbox", "aria-label": `${label}: suggestions`, hidden: true });
+  const input = el("input", {
+    id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", "aria-autocomplete": "list",
+    "aria-expanded": "false", "aria-controls": `${id}-list`, maxlength: 200,
+    placeholder: kind === "entity" ? "Type a name" : "Type a relation",
+  });
+  let found = [], active = -1, wait = 0, request = null;
+  const close = () => {
+    list.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+    active = -1;
+  };
+  const pick = (thing) => {
+    clearTimeout(wait);
+    if (request) request.abort();
+    input.value = thing.name;
+    input.dataset.id = thing.id;
+    close();
+    choose(thing);
+  };
+  const mark = (index) => {
+    active = index;
+    [...list.children].forEach((item, i) => item.setAttribute("aria-selected", i === active));
+    if (active < 0) return;
+    input.setAttribute("aria-activedescendant", list.children[active].id);
+    list.children[active].scrollIntoView({ block: "nearest" });
+  };
+  const look = async () => {
+    if (request) request.abort();
+    request = new AbortController();
+    try {
+      found = await api("search", { q: input.value, kind, limit: 8 }, request.signal);
+    } catch (error) {
+      return;
+    }
+    list.replaceChildren(...found.map((thing, i) =>
+      el("li", {
+        id: `${id}-${i}`, role: "option", "aria-selected": "false",
+        onmousedown: (event) => { event.preventDefault(); pick(thing); },
+      }, el("span", {}, thing.name), el("small", {}, `${whole(thing.facts)} facts`))));
+    list.hidden = !found.length;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+    active = -1;
+    say(found.length ? `${found.length} suggestions` : "No name is like this");
+  };
+  input.addEventListener("input", () => {
+    delete input.dataset.id;
+    clearTimeout(wait);
+    wait = setTimeout(look, 120);
+  });
+  input.addEventListener("blur", () => { clearTimeout(wait); close(); });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (list.hidden) look();
+      else mark((active + (event.key === "ArrowDown" ? 1 : found.length - (active < 0 ? 0 : 1))) % found.length);
+    } else if (event.key === "Enter" && (active >= 0 || input.value.trim())) {
+      event.preventDefault();
+      pick(active >= 0 ? found[active] : { id: input.dataset.id || input.value.trim(), name: input.value.trim() });
+    } else if (event.key === "Escape") close();
+  });
+  if (value) { input.value = value.name; input.dataset.id = value.id; }
+  const node = el("div", { class: "field" }, el("label", { for: id }, label), el("div", { class: "box" }, input, list));
+  return { node, input, given: () => input.dataset.id || input.value.trim() };
+}
+
+// Parts of views -----------------------------------------------------------------------------------------------------
+
+function chance(fact) {
+  if (fact.split) return el("span", { class: "chance" }, `known (${fact.split})`);
+  if (fact.probability === null) return el("span", { class: "chance" }, short(fact.score));
+  return el("span", { class: "chance", title: `score ${short(fact.score)}` },
+    el("meter", { min: 0, max: 1, value: fact.probability, "aria-hidden": "true" }), percent(fact.probability));
+}
+const splitMark = (split) => (split && split !== "train" ? el("span", { class: "split", title: `held out: ${split}` }, split) : null);
+const named = (thing, here) => (here && thing.id === here ? el("span", {}, thing.name) : el("a", { href: entityLink(thing) }, thing.name));
+
+function factTable(caption, facts, here) {
+  const rows = facts.map((fact) => el("tr", {},
+    el("td", {}, named(fact.head, here), " ", el("span", { class: "soft" }, fact.relation.name), " ", named(fact.tail, here)),
+    el("td", {}, chance(fact)),
+    el("td", { class: "number" }, el("a", {
+      href: factLink(fact, fact.open === "head" ? "tail" : "head"), "aria-label": `Why: ${fact.head.name}, ${fact.relation.name}, ${fact.tail.name}`,
+    }, "why"))));
+  const last = facts.length && facts[0].probability === null ? "score" : "probability";
+  return el("div", { class: "scroll" }, el("table", {}, el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "fact"), el("th", { scope: "col" }, last), el("th", { scope: "col" }, el("span", { class: "unseen" }, "reasons")))),
+    el("tbody", {}, rows)));
+}
+
+function groupFacts(entity, facts) {
+  const groups = new Map();
+  for (const fact of facts) {
+    const isHead = fact.head.id === entity.id;
+    const key = `${isHead} ${fact.relation.id}`;
+    if (!groups.has(key)) groups.set(key, { title: isHead ? `${fact.relation.name} →` : `← ${fact.relation.name}`, items: [] });
+    const other = isHead ? fact.tail : fact.head;
+    groups.get(key).items.push(el("li", {}, el("a", { href: entityLink(other) }, other.name), splitMark(fact.split), " ",
+      el("a", { href: factLink(fact, isHead ? "head" : "tail"), class: "soft", "aria-label": `Look at ${fact.head.name}, ${fact.relation.name}, ${fact.tail.name}` }, "look")));
+  }
+  return [...groups.values()].map((group) => el("div", { class: "group" }, el("h4", {}, group.title), el("ul", { class: "chips" }, group.items)));
+}
+
+const SIDE = 420, WIDE = [640, 380];
+function scale(points, [width, height], margin) {  // into a picture, both axes alike, in the middle
+  const low = [0, 1].map((i) => Math.min(...points.map((p) => p[i]))), high = [0, 1].map((i) => Math.max(...points.map((p) => p[i])));
+  const room = [width - 2 * margin, height - 2 * margin];
+  const unit = Math.min(...[0, 1].map((i) => room[i] / (high[i] - low[i] || 1e-9)));
+  return (p) => [0, 1].map((i) => margin + room[i] / 2 + (p[i] - (low[i] + high[i]) / 2) * unit);
+}
+
+class Plot {  // one map of a guise; circles stay, so that they glide when lambda changes
+  constructor(label) {
+    this.circles = new Map();
+    this.labels = svg("g", {});
+    this.dots = svg("g", {});
+    this.node = svg("svg", { class: "plot", viewBox: `0 0 ${SIDE} ${SIDE}`, role: "img", "aria-label": label }, this.dots, this.labels);
+  }
+  draw(places, side, nearest) {
+    const at = scale(places.map((place) => place[side]), [SIDE, SIDE], 34), marks = [];
+    const rank = new Map(nearest.map((n, i) => [n.name, i + 1]));
+    const sorted = [...places].sort((a, b) => a.here - b.here || a.true - b.true);
+    for (const place of sorted) {
+      const [x, y] = at(place[side]);
+      let circle = this.circles.get(place.id);
+      if (!circle) {
+        circle = svg("circle", { onclick: () => (location.hash = entityLink(place)) }, svg("title", {}, place.name));
+        this.circles.set(place.id, circle);
+        this.dots.append(circle);
+      }
+      circle.setAttribute("class", place.here ? "is-self" : place.true ? "is-true" : "");
+      circle.setAttribute("r", place.here ? 7 : place.true ? 4.5 : 3);
+      circle.setAttribute("cx", x);
+      circle.setAttribute("cy", y);
+      if (place.here || rank.has(place.name)) marks.push([x, y, place, rank.get(place.name)]);
+    }
+    const shown = new Set(places.map((place) => place.id));
+    for (const [id, circle] of this.circles) if (!shown.has(id)) { circle.remove(); this.circles.delete(id); }
+    this.labels.replaceChildren(...marks.map(([x, y, place, number]) => {
+      const left = x > SIDE * 0.62;
+      return svg("text", { x: x + (left ? -9 : 9), y: y + 4, "text-anchor": left ? "end" : "start",
+        class: place.here ? "is-self" : place.true ? "is-true" : "" }, place.here ? place.name : String(number));
+    }));
+  }
+}
+
+function nearList(neighbours, ids) {
+  return el("ol", { class: "near" }, neighbours.map((n) => el("li", { class: n.true ? "true" : "" },
+    el("span", {}, el("a", { href: entityLink({ id: ids.get(n.name) || n.name }) }, n.name), n.true ? " ✓" : "", n.true ? el("span", { class: "unseen" }, "true") : null),
+    el("small", {}, `${n.distance.toFixed(3)} · #${whole(n.rank)}`))));
+}
+
+// Views --------------------------------------------------------------------------------------------------------------
+
+const views = {
+  async entity(values, signal) {
+    const name = values.get("name"), later = api("predictions", { entity: name }, signal);
+    later.catch(() => {});
+    const found = await api("facts", { entity: name }, signal);
+    const list = el("div", {}, groupFacts(found.entity, found.facts));
+    let shown = [...found.facts];
+    const more = el("button", { type: "button", hidden: shown.length >= found.total, onclick: async () => {
+      const next = await api("facts", { entity: name, offset: shown.length, limit: 200 });
+      shown = [...shown, ...next.facts];
+      list.replaceChildren(...groupFacts(found.entity, shown));
+      more.hidden = shown.length >= found.total;
+      say(`${whole(shown.length)} of ${whole(found.total)} facts`);
+    } }, "More facts");
+    const predicted = card("Predicted facts", el("p", { class: "soft" }, "Asking the model…"));
+    later.then((guess) => {
+      const note = guess.asked < guess.questions ? `the ${guess.asked} most promising of ${guess.questions} questions about it`
+        : `${guess.questions} questions: each relation it is seen with, answered by entities seen there`;
+      predicted.lastChild.replaceWith(guess.facts.length ? factTable(note, guess.facts, found.entity.id)
+        : el("p", { class: "soft" }, "Nothing to ask: the graph says too little of it."));
+      say(`${guess.facts.length} predicted facts of ${found.entity.name}`);
+    }).catch((error) => { if (error.name !== "AbortError") predicted.lastChild.replaceWith(trouble(error)); });
+    say(`${found.entity.name}: ${whole(found.total)} facts`);
+    return [
+      el("p", { class: "crumbs" }, "Entity"), el("h2", {}, found.entity.name),
+      found.entity.id === found.entity.name ? null : el("p", { class: "soft" }, found.entity.id),
+      el("p", {}, el("a", { href: link({ view: "map", name: found.entity.id }) }, "On the map")),
+      el("div", { class: "columns" },
+        predicted,
+        card(`Known facts (${whole(found.total)})`, list, more)),
+    ];
+  },
+
+  async fact(values, signal) {
+    const triple = { head: values.get("head"), relation: values.get("relation"), tail: values.get("tail") };
+    const slot = values.get("slot") === "tail" ? "tail" : "head";
+    const ask = (faithfulness, s) => api("neighbours", { ...triple, slot, lambda: faithfulness }, s);
+    const first = await ask(values.get("lambda"), signal);
+    const fact = first.fact, range = first.faithfulness, who = fact[slot];
+    const plots = { composed: new Plot(`Map by composed vectors around ${who.name}`), token: new Plot(`Map by tokens around ${who.name}`) };
+    const lists = { composed: el("div", {}), token: el("div", {}) };
+    const draw = (found) => {
+      const ids = new Map(found.places.map((place) => [place.name, place.id]));
+      for (const side of range ? ["composed", "token"] : ["composed"]) {
+        plots[side].draw(found.places, side, found[side]);
+        lists[side].replaceChildren(nearList(found[side], ids));
+      }
+    };
+    draw(first);
+    const side = (name, words) => el("div", {}, el("h4", {}, words), plots[name].node, lists[name]);
+    const turn = el("a", { href: link({ view: "fact", ...triple, slot: slot === "head" ? "tail" : "head" }) },
+      `Look at ${fact[slot === "head" ? "tail" : "head"].name} instead`);
+    const why = el("div", {}, el("button", { type: "button", onclick: () => explain(triple, why) }, "Explain this fact"));
+    say(`${fact.head.name}, ${fact.relation.name}, ${fact.tail.name}: rank ${whole(first.rank)}`);
+    if (values.get("why")) explain(triple, why);
+    return [
+      el("p", { class: "crumbs" }, fact.split ? `Fact (${fact.split})` : "Not a known fact"),
+      el("h2", {}, named(fact.head), " ", el("span", { class: "soft" }, fact.relation.name), " ", named(fact.tail)),
+      el("p", { class: "soft" }, `${who.name} is number ${whole(first.rank)} among the answers for the ${slot}. `, turn),
+      card(`Who is like ${who.name} here`,
+        el("p", { class: "soft" }, `The ${slot} changes, the rest stays: ${whole(first.others)} others are seen there. Green would be a true fact. Numbers are the nearest; # is the rank as an answer.`),
+        range ? slider(range, ask, draw) : el("p", { class: "soft" }, "A plain model has no tokens, so there is no lambda to change."),
+        el("div", { class: "columns" }, side("composed", "By composed vector"), range ? side("token", "By token") : null)),
+      card("Why", why),
+    ];
+  },
+
+  async ask(values, signal) {
+    const given = ["head", "relation", "tail"].map((slot) => values.get(slot));
+    const go = () => {
+      const filled = Object.fromEntries(Object.entries(boxes).map(([slot, box]) => [slot, box.given()]).filter(([, text]) => text));
+      location.hash = link({ view: "ask", ...filled, ...(fresh.checked ? { new: 1 } : {}) });
+    };
+    const boxes = {}, fresh = el("input", { type: "checkbox", id: "fresh" });
+    fresh.checked = values.has("new");
+    ["head", "relation", "tail"].forEach((slot, i) => {
+      boxes[slot] = nameField(slot[0].toUpperCase() + slot.slice(1), slot === "relation" ? "relation" : "entity", () => {}, given[i] && { id: given[i], name: given[i] });
+    });
+    const form = el("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); go(); } },
+      Object.values(boxes).map((box) => box.node), el("button", { type: "submit" }, "Ask"),
+      el("label", {}, fresh, " only new facts"));
+    const top = [el("p", { class: "crumbs" }, "Ask"), el("h2", {}, "What is missing?"), el("p", { class: "soft" }, "Fill two of the three; the model answers the third."), form];
+    if (given.filter(Boolean).length !== 2) {
+      if (given.some(Boolean)) top.push(trouble(new Problem("Fill exactly two of head, relation and tail.", [])));
+      return top;
+    }
+    try {
+      const found = await api("answers", { head: given[0], relation: given[1], tail: given[2], limit: 20, new_only: values.has("new") }, signal);
+      say(`${found.answers.length} answers to ${found.query}`);
+      for (const [slot, box] of Object.entries(boxes)) if (slot !== found.open && found.answers.length) box.input.value = found.answers[0][slot].name;
+      top.push(card(found.query, factTable("the best answers first; a known fact says in which split it stands", found.answers)));
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      top.push(trouble(error));
+    }
+    return top;
+  },
+
+  async map(values, signal) {
+    const chosen = values.get("name"), found = await api("map", { limit: 1000, entity: chosen }, signal);
+    const name = chosen && found.points[found.points.length - 1].name;
+    let zoom = chosen ? 2.56 : 1;
+    const at = scale(found.points.map((p) => [p.x, -p.y]), WIDE, 14);
+    const spots = found.points.map((p) => ({ p, xy: at([p.x, -p.y]), here: p.id === chosen }));
+    const self = spots.find((spot) => spot.here);
+    const node = svg("svg", { class: "plot map", role: "img", "aria-label": `Map of ${whole(spots.length)} entities` });
+    const draw = () => {
+      const size = WIDE.map((side) => side / zoom);
+      const start = [0, 1].map((i) => Math.max(0, Math.min(WIDE[i] - size[i], (self ? self.xy[i] : WIDE[i] / 2) - size[i] / 2)));
+      node.setAttribute("viewBox", [...start, ...size].join(" "));
+      const inside = spots.filter(({ xy }) => [0, 1].every((i) => xy[i] >= start[i] && xy[i] <= start[i] + size[i]));
+      const dots = inside.map(({ p, xy, here }) => svg("circle", {
+        cx: xy[0], cy: xy[1], r: (here ? 5.5 : 2.2) / zoom ** 0.7, class: here ? "is-self" : `role-${p.role === found.roles.length - 1 ? 7 : p.role}`,
+        onclick: () => (location.hash = entityLink(p)),
+      }, svg("title", {}, p.name)));
+      const taken = [], words = [], unit = 8.5 / zoom, gap = 3.5 / zoom ** 0.7;
+      for (const { p, xy, here } of [...inside].sort((a, b) => b.here - a.here)) {
+        const box = [xy[0] + gap * (here ? 2 : 1), xy[1], p.name.length * unit * (here ? 0.75 : 0.56), unit * 1.6];
+        const hidden = taken.some((t) => Math.abs(t[1] - box[1]) < (t[3] + box[3]) / 2 && box[0] < t[0] + t[2] && t[0] < box[0] + box[2]);
+        if (words.length > 60 || p.name.length > 30 || hidden || box[0] + box[2] > start[0] + size[0]) continue;
+        taken.push(box);
+        const text = svg("text", { x: box[0], y: xy[1] + unit * 0.35, class: here ? "is-self" : "" }, p.name);
+        text.style.fontSize = `${here ? unit * 1.3 : unit}px`;
+        text.style.strokeWidth = `${unit / 4}px`;
+        words.push(text);
+      }
+      node.replaceChildren(...dots, ...words);
+    };
+    draw();
+    const zoomBy = (factor) => () => { zoom = Math.max(1, Math.min(12, zoom * factor)); draw(); };
+    say(`Map of ${whole(spots.length)} entities`);
+    return [
+      el("p", { class: "crumbs" }, "Map"), el("h2", {}, name ? `Around ${name}` : "All entities"),
+      el("p", { class: "soft" }, `The ${whole(spots.length)} most connected, by the two principal axes of the entity vectors (${Math.round(100 * found.share)} % of their variance). Colour: how an entity is mentioned most often.`),
+      el("div", { class: "tools" },
+        el("button", { type: "button", onclick: zoomBy(1.6) }, "Nearer"), el("button", { type: "button", onclick: zoomBy(1 / 1.6) }, "Farther"),
+        name ? el("a", { href: link({ view: "entity", name: chosen }) }, `Facts of ${name}`) : null),
+      node,
+      el("ul", { class: "legend" }, found.roles.map((role, i) => el("li", {},
+        svg("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, svg("circle", { cx: 5, cy: 5, r: 5, class: `role-${i === found.roles.length - 1 ? 7 : i}` })), role))),
+    ];
+  },
+
+  async run(values, signal) {
+    const found = await api("info", {}, signal), graph = found.graph, run = found.run;
+    const tags = (pairs) => el("dl", { class: "tags" }, pairs.map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, v))));
+    const metrics = run.metrics.metrics, protocol = run.metrics.protocol;
+    say(`Run ${found.name}`);
+    return [
+      el("p", { class: "crumbs" }, "This run"), el("h2", {}, found.name),
+      el("div", { class: "columns" },
+        card("Graph", tags([["entities", whole(graph.entities)], ["relations", whole(graph.relations)], ...Object.entries(graph.triples).map(([k, v]) => [k, whole(v)])])),
+        card("Model", tags([["composition", run.settings.model.composition], ["dimensions", whole(run.settings.model.entity_dim)], ["parameters", whole(run.parameters)],
+          ...(found.lambda ? [["lambda", found.lambda.trained === null ? "∞" : String(found.lambda.trained)], ["largest eigenvalue of W", short(found.lambda.largest_eigenvalue)]] : []),
+          ["epochs", String(run.epochs)], ["trained", `${run.seconds.toFixed(0)} s`]]))),
+      metrics ? card("Link prediction", tags(["mrr", "hits@1", "hits@3", "hits@10", "mr"].map((k) => [k, short(metrics[k])])),
+        el("p", { class: "soft" }, "Protocol: " + Object.entries(protocol).map(([k, v]) => `${k} ${[].concat(v).join("+")}`).join(", "))) : null,
+      card("Relations", el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ["relation", "train", "kind", "example"].map((t) => el("th", { scope: "col", class: t === "train" ? "number" : "" }, t)))),
+        el("tbody", {}, graph.by_relation.slice(0, 100).map((r) => el("tr", {}, el("td", {}, r.name), el("td", { class: "number" }, whole(r.train)), el("td", {}, r.category), el("td", {}, (r.example || []).join(" · ")))))))),
+      el("p", { class: "soft" }, "The API is described at ", el("a", { href: "api/v1/openapi.json" }, "/api/v1/openapi.json"), "."),
+    ];
+  },
+
+  async home() {
+    const found = await api("search", { limit: 24 });
+    say("Type a name to begin");
+    return [
+      el("h2", {}, "Look around"),
+      el("p", {}, "Type the name of an entity above, or start with one of the most connected."),
+      card("Most connected", el("ul", { class: "chips" }, found.map((thing) => el("li", {}, el("a", { href: entityLink(thing) }, thing.name), " ", el("small", {}, whole(thing.facts)))))),
+    ];
+  },
+};
+
+function slider(range, ask, draw) {
+  const top = 20 * (range.trained || Math.max(1, range.lowest)), steps = 200;
+  const value = (position) => (position >= steps ? Infinity : range.lowest * (top / range.lowest) ** (position / (steps - 1)));
+  const place = (v) => (v === null ? steps : Math.round((steps - 1) * Math.log(v / range.lowest) / Math.log(top / range.lowest)));
+  const words = (v) => (v === Infinity ? "∞" : v.toPrecision(3));
+  const output = el("output", { for: "lambda", "aria-live": "off" }, words(range.now === null ? Infinity : range.now));
+  const input = el("input", { id: "lambda", type: "range", min: 0, max: steps, step: 1, "aria-describedby": "lambda-help" });
+  input.value = place(range.now);
+  let request = null;
+  const change = async (v) => {
+    output.textContent = words(v);
+    input.setAttribute("aria-valuetext", `lambda ${words(v)}`);
+    if (request) request.abort();
+    request = new AbortController();
+    try {
+      draw(await ask(v === Infinity ? "inf" : v.toPrecision(6), request.signal));
+      const now = params();
+      now.set("lambda", v === Infinity ? "inf" : v.toPrecision(6));
+      history.replaceState(null, "", "#" + now);
+      say(`Tokens at lambda ${words(v)}`);
+    } catch (error) {
+      if (error.name !== "AbortError") say(error.message);
+    }
+  };
+  input.addEventListener("input", () => change(value(+input.value)));
+  const trained = range.trained === null ? Infinity : range.trained;
+  const back = el("button", { type: "button", onclick: () => { input.value = place(range.trained); change(trained); } }, "As trained");
+  return el("div", {}, el("div", { class: "slider" }, el("label", { for: "lambda" }, "Faithfulness λ ", output), input, back),
+    el("p", { class: "soft", id: "lambda-help" }, `Small λ lets tokens follow what the network has learned; at ∞ they are the composed vectors. It must exceed the largest eigenvalue of W, ${short(range.largest_eigenvalue)}; trained with ${words(trained)}.`));
+}
+
+async function explain(triple, place) {
+  place.replaceChildren(el("p", { class: "soft" }, "Working it out; this takes a while on large graphs…"));
+  say("Working it out");
+  try {
+    const found = await api("explain", triple);
+    const rows = (items, cells) => el("tbody", {}, items.map((item) => el("tr", {}, cells(item).map(([text, number]) => el("td", { class: number ? "number" : "" }, text)))));
+    const table = (caption, heads, body) => el("div", { class: "scroll" }, el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads.map((h, i) => el("th", { scope: "col", class: i ? "number" : "" }, h)))), body));
+    const reason = (r) => [[r.fact.join(" · ")], [short(r.distance), true], [(r.effect > 0 ? "+" : "") + short(r.effect), true]];
+    const parts = Object.entries(found.harmony);
+    const score = `Score ${short(found.score)}; rank ${whole(found.rank.head)} as a head, ${whole(found.rank.tail)} as a tail.`;
+    place.replaceChildren(
+      el("p", {}, score, found.shift ? ` From composed vector to token it gained ${short(found.shift.gain)} of harmony; of the way, ${short(found.shift.own)} is its own, ${short(found.shift.shared)} every fact shares.` : ""),
+      ...found.notes.map((note) => el("p", { class: "soft" }, note)),
+      parts.length ? table("Harmony = core harmony + faithfulness, at each state", ["state", "core", "faithfulness", "total"],
+        rows(parts, ([name, p]) => [[{ composed: "composed vector", token: "token", empty: "token of nothing" }[name] || name], [short(p.core), true], [short(p.faithfulness), true], [short(p.total), true]])) : "",
+      found.directions.length ? table("Directions of W that pushed the score most, and facts that lie far along them", ["such as", "push"],
+        rows(found.directions, (d) => [[d.facts.slice(0, 2).map((f) => f.name.join(" · ")).join("; ")], [(d.push > 0 ? "+" : "") + short(d.push), true]])) : "",
+      table("Training facts nearest to it; effect: what the score would change by without them (an estimate)", ["fact", "distance", "effect"], rows(found.nearest, reason)),
+      table("Training facts whose removal would change the score most (an estimate)", ["fact", "distance", "effect"], rows(found.reasons, reason)));
+    const now = params();
+    now.set("why", 1);
+    history.replaceState(null, "", "#" + now);
+    say("Explanation shown");
+  } catch (error) {
+    place.replaceChildren(trouble(error));
+  }
+}
+
+function trouble(error) {
+  const instead = (thing) => link([...params()].map(([key, value]) => [key, value === error.unknown ? thing.id : value]));
+  const near = (error.suggestions || []).map((thing) => el("li", {}, el("a", { href: instead(thing) }, thing.name)));
+  say(error.message);
+  return el("section", { class: "card problem", role: "alert" }, el("h3", {}, "That did not work"), el("p", {}, error.message),
+    near.length ? el("div", {}, el("p", {}, "Did you mean"), el("ul", { class: "chips" }, near)) : null);
+}
+
+// The address, the theme, the start ----------------------------------------------------------------------------------
+
+let current = null, moved = false;
+async function show() {
+  const values = params(), view = values.get("view");
+  if (location.hash === "#main") return;
+  if (current) current.abort();
+  const request = (current = new AbortController());
+  main.setAttribute("aria-busy", "true");
+  let content;
+  try {
+    content = await (views[view] || views.home)(values, request.signal);
+  } catch (error) {
+    if (error.name === "AbortError" || request.signal.aborted) return;
+    content = [trouble(error)];
+  }
+  if (request.signal.aborted) return;
+  main.replaceChildren(...content.filter(Boolean));
+  main.setAttribute("aria-busy", "false");
+  for (const anchor of document.querySelectorAll("nav a")) {
+    if (anchor.dataset.view === view) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  const heading = main.querySelector("h2");
+  document.title = `${heading ? heading.textContent : "Explorer"} · harmonium`;
+  if (moved) { main.focus({ preventScroll: true }); scrollTo(0, 0); }
+  moved = true;
+}
+
+const store = { get: (k) => { try { return sessionStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { sessionStorage.setItem(k, v); } catch { /* private mode */ } } };
+const toggle = document.getElementById("theme");
+function theme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  const dark = name ? name === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  toggle.setAttribute("aria-pressed", String(dark));
+}
+toggle.addEventListener("click", () => {
+  const next = toggle.getAttribute("aria-pressed") === "true" ? "light" : "dark";
+  store.set("theme", next);
+  theme(next);
+});
+theme(store.get("theme"));
+
+const secret = params().get("token");
+if (secret) {
+  store.set("token", secret);
+  history.replaceState(null, "", location.pathname);
+}
+token = store.get("token");
+document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+const search = nameField("Find an entity", "entity", (thing) => { location.hash = entityLink(thing); });
+document.getElementById("entity-search").append(search.node);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) { event.preventDefault(); search.input.focus(); }
+});
+addEventListener("hashchange", show);
+api("info").then((found) => { document.getElementById("run-name").textContent = found.name; }).catch(() => {});
+show();

@@ -1,0 +1,264 @@
+"""The explorer page in a real Chromium: typing, clicking, the slider, the keyboard alone, names that are code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import harmonium
+from harmonium.config import ModelConfig
+from harmonium.graph import Vocabulary
+from serving import Server, large_run, untrained
+from small import make_graph
+
+browsers = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, such as Debian's package of that name")
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+NAMELESS = """() => [...document.querySelectorAll('a, button, input, svg[role=img]')].filter(e =>
+    !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).map(e => e.outerHTML)"""
+FACT = "#view=fact&head=Switzerland&relation=official+language&tail=French"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsers.sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def atlas() -> Iterator[Server]:
+    with Server(untrained(harmonium.load("atlas"), ModelConfig("hole", 32, rank=8))) as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: Any, atlas: Server) -> Iterator[Callable[..., Any]]:
+    """Opens the page; at the end no script may have failed and nothing may have been asked of another server."""
+    pages, faults, elsewhere = [], [], []
+
+    def open_page(address: str = "", server: Server = atlas, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": 1200, "height": 850}, **options)
+        page.set_default_timeout(8000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        home = f"http://127.0.0.1:{server.port}/"
+        page.on("request", lambda request: request.url.startswith((home, "data:")) or elsewhere.append(request.url))
+        page.on("console", lambda message: "Content Security" in message.text and faults.append(message.text))
+        page.goto(home + address)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert faults == []
+    assert elsewhere == []
+
+
+def settled(page: Any, heading: str) -> None:
+    browsers.expect(page.locator("main[aria-busy=false] h2")).to_contain_text(heading)
+
+
+def test_typing_a_name_and_clicking_through(visit: Callable[..., Any]) -> None:
+    page = visit()
+    settled(page, "Look around")
+    page.get_by_role("combobox", name="Find an entity").press_sequentially("switz")
+    page.get_by_role("option", name=re.compile("Switzerland")).click()
+    settled(page, "Switzerland")
+    assert "name=Switzerland" in page.url
+    assert page.title() == "Switzerland · harmonium"
+    browsers.expect(page.locator("#status")).to_have_text(re.compile("predicted facts of Switzerland"))
+    assert page.locator("table tbody tr").count() == 20
+    assert page.get_by_role("heading", name="Known facts (33)").is_visible()
+    page.get_by_role("link", name="Austria", exact=True).first.click()
+    settled(page, "Austria")
+    page.go_back()
+    settled(page, "Switzerland")
+    page.get_by_role("link", name="Look at Switzerland, official language, French").click()
+    settled(page, "Switzerland official language French")
+    page.get_by_role("button", name="Explain this fact").click()
+    browsers.expect(page.get_by_text("Training facts nearest to it")).to_be_visible()
+    page.reload()  # a deep link brings the same back, explanation and all
+    settled(page, "Switzerland official language French")
+    browsers.expect(page.get_by_text("Training facts nearest to it")).to_be_visible()
+    page.get_by_role("link", name="Map", exact=True).click()
+    settled(page, "All entities")
+    assert page.locator("svg.map circle").count() == 1000
+    page.get_by_role("button", name="Nearer").click()
+    assert page.locator("svg.map circle").count() < 1000
+    page.get_by_role("link", name="This run").click()
+    browsers.expect(page.get_by_text("3,334")).to_be_visible()
+
+
+def test_more_facts_are_a_click_away(visit: Callable[..., Any]) -> None:
+    page = visit("#view=entity&name=China")
+    settled(page, "China")
+    facts = page.locator(".chips li")
+    assert facts.count() == 100
+    page.get_by_role("button", name="More facts").click()
+    browsers.expect(facts).to_have_count(300)
+
+
+def test_a_wrong_name_gets_suggestions_that_work(visit: Callable[..., Any]) -> None:
+    page = visit()
+    page.get_by_role("combobox", name="Find an entity").fill("Swizerland")
+    page.get_by_role("combobox", name="Find an entity").press("Enter")
+    alert = page.get_by_role("alert")
+    browsers.expect(alert).to_contain_text("no entity named 'Swizerland'")
+    alert.get_by_role("link", name="Switzerland").click()
+    settled(page, "Switzerland")
+    page.goto(page.url.split("#")[0] + "#view=ask&head=Austria&relation=bordres")
+    page.get_by_role("alert").get_by_role("link", name="borders").click()
+    browsers.expect(page.get_by_role("heading", name="Austria, borders, ?")).to_be_visible()
+    assert page.locator("tbody tr").count() == 20
+
+
+def test_the_slider_moves_tokens_and_stays_in_the_address(visit: Callable[..., Any]) -> None:
+    page = visit(FACT)
+    settled(page, "Switzerland")
+
+    def places(map_: int) -> list[str]:
+        return page.locator("svg.plot").nth(map_).locator("circle").evaluate_all(
+            "all => all.map(c => c.getAttribute('cx') + ' ' + c.getAttribute('cy'))"
+        )  # fmt: skip
+
+    composed, token = places(0), places(1)
+    slider = page.get_by_label("Faithfulness")
+    assert slider.input_value() not in ("0", "200")
+    slider.press("End")
+    browsers.expect(page.locator("#status")).to_have_text("Tokens at lambda ∞")
+    assert page.locator("output").inner_text() == "∞"
+    assert places(0) == composed
+    assert places(1) != token
+    moved = [[float(n) for n in place.split()] for place in places(1)]
+    assert moved == [pytest.approx([float(n) for n in place.split()], abs=0.5) for place in composed]
+    assert "lambda=inf" in page.url
+    slider.press("Home")
+    browsers.expect(page.locator("#status")).to_have_text(re.compile(r"Tokens at lambda 0\.\d+"))
+    page.reload()
+    settled(page, "Switzerland")
+    assert slider.input_value() == "0"
+    page.get_by_role("button", name="As trained").click()
+    browsers.expect(page.locator("#status")).to_have_text("Tokens at lambda 1.00")
+    assert places(1) == token
+
+
+def colour(page: Any) -> str:
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_dark_and_light_follow_the_system_and_the_button(visit: Callable[..., Any]) -> None:
+    light, dark = visit(color_scheme="light"), visit(color_scheme="dark")
+    assert colour(light) != colour(dark)
+    button = light.get_by_role("button", name="Dark")
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert colour(light) == colour(dark)
+    light.reload()
+    assert colour(light) == colour(dark)
+    assert light.get_by_role("button", name="Dark").get_attribute("aria-pressed") == "true"
+
+
+def focused(page: Any) -> str:
+    return page.evaluate("(document.activeElement.textContent || document.activeElement.id).trim()")
+
+
+def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
+    page = visit()
+    settled(page, "Look around")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("/")
+    page.keyboard.type("switzer")
+    browsers.expect(page.get_by_role("option").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    box = page.get_by_role("combobox", name="Find an entity")
+    chosen = page.locator(f"#{box.get_attribute('aria-activedescendant')}")
+    assert chosen.get_attribute("aria-selected") == "true"
+    assert "Switzerland" in chosen.inner_text()
+    page.keyboard.press("Enter")
+    settled(page, "Switzerland")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert focused(page) == "On the map"
+    page.keyboard.press("Enter")
+    settled(page, "Around Switzerland")
+
+
+def test_everything_that_can_be_used_has_a_name(visit: Callable[..., Any]) -> None:
+    for address in ("", "#view=entity&name=Switzerland", FACT, "#view=ask&head=Austria&relation=borders", "#view=map"):
+        page = visit(address)
+        browsers.expect(page.locator("main[aria-busy=false] h2")).to_be_visible()
+        nameless = page.evaluate(NAMELESS)
+        assert nameless == []
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => +e.tagName[1])")
+        assert levels[:2] == [1, 2]
+        assert all(below <= above + 1 for above, below in pairwise(levels))
+
+
+def test_a_phone_does_not_scroll_sideways(visit: Callable[..., Any]) -> None:
+    for address in ("#view=entity&name=Switzerland", FACT, "#view=map", "#view=ask"):
+        page = visit(address)
+        page.set_viewport_size({"width": 360, "height": 740})
+        browsers.expect(page.locator("main[aria-busy=false] h2")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
+    bare = make_graph()
+    graph = dataclasses.replace(
+        bare,
+        entities=Vocabulary([f"{SCRIPT}{i}" for i in range(12)], kind="entity"),
+        relations=Vocabulary([f"<b>r{i}</b>" for i in range(3)], kind="relation"),
+    )
+    with Server(untrained(graph, ModelConfig("distmult", 6))) as server:
+        page = visit("", server)
+        settled(page, "Look around")
+        page.locator(".chips a").first.click()
+        settled(page, SCRIPT)
+        page.locator("a", has_text="look").first.click()
+        settled(page, "<b>r")
+        page.get_by_role("button", name="Explain this fact").click()
+        browsers.expect(page.get_by_text("Training facts nearest to it")).to_be_visible()
+        page.get_by_role("link", name="Map", exact=True).click()
+        settled(page, "All entities")
+        assert page.locator("main script, main img, main b, header script").count() == 0
+        assert "owned" not in page.title().replace(SCRIPT, "")
+
+
+def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -> None:
+    token = "sixteen-or-more-letters"
+    with Server(untrained(make_graph(), ModelConfig("distmult", 6)), token=token) as server:
+        without = visit("", server)
+        browsers.expect(without.get_by_role("alert")).to_contain_text("a token is needed")
+        page = visit(f"#token={token}", server)
+        settled(page, "Look around")
+        assert token not in page.url
+
+
+def test_a_run_of_15000_entities_stays_responsive(visit: Callable[..., Any]) -> None:
+    with Server(large_run()) as server:
+        page = visit("#view=entity&name=old+old+old+0", server)
+        settled(page, "old old old 0")
+        start = time.perf_counter()
+        page.get_by_role("combobox", name="Find an entity").fill("harbour hill")
+        browsers.expect(page.get_by_role("option")).to_have_count(8)
+        assert time.perf_counter() - start < 1.5
+        start = time.perf_counter()
+        page.get_by_role("option").first.click()
+        browsers.expect(page.locator("#status")).to_have_text(re.compile("predicted facts of harbour hill"))
+        assert time.perf_counter() - start < 3
+        page.get_by_role("link", name="Map", exact=True).click()
+        settled(page, "All entities")
+        assert page.locator("svg.map circle").count() == 1000

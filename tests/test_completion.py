@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import harmonium
+from harmonium import completion, evaluation
+from harmonium.calibration import Calibration, Fit
+from harmonium.completion import complete
+from harmonium.config import Config, ModelConfig
+from harmonium.graph import Graph, Slot, Triples
+from harmonium.run import Run
+from harmonium.training import History
+from small import make_graph
+
+SURE = Calibration("g", {Slot.TAIL: Fit(1.3, 0.7, -0.5, "test", 1, 1, 1, 0.0, 0.0, 0.0, [])})
+
+
+class Ties:
+    """Three scores for each of three kinds of head, so that many facts are equal, of one head and of several."""
+
+    def __init__(self, graph: Graph) -> None:
+        few = torch.randint(3, (3, graph.n_relations, graph.n_entities), generator=torch.Generator().manual_seed(0))
+        kinds = few * torch.rand(3, graph.n_relations, 1, generator=torch.Generator().manual_seed(1))
+        self.scores = kinds[torch.arange(graph.n_entities) % 3]
+
+    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+        return self.scores[queries.head, queries.relation].clone()
+
+
+def brute_force(scorer, graph: Graph, relations, typed: bool, calibration: Calibration | None) -> list:
+    """(log-odds, head, relation, tail, score) of every triple that may be missing, best first, by the definitions."""
+    known = {tuple(row) for row in graph.facts().rows().tolist()}
+    found = []
+    for r in relations:
+        heads, tails = {h for h, q, _ in known if q == r}, {t for _, q, t in known if q == r}
+        loops = any(h == t for h, q, t in known if q == r)
+        for h in range(graph.n_entities):
+            with torch.no_grad():
+                scores = scorer.score_slot(Slot.TAIL, Triples.from_rows([[h, r, 0]]))[0].double()
+            answered = sum((h, r, t) in known for t in range(graph.n_entities))
+            for t in range(graph.n_entities):
+                if (h, r, t) in known or (typed and (h not in heads or t not in tails or (h == t and not loops))):
+                    continue
+                p = scores.softmax(0)[t]
+                odds = torch.log(p / (1 - p)).item()
+                if calibration:
+                    odds = 1.3 * odds + 0.7 * torch.log(torch.tensor(1.0 + answered)).item() - 0.5
+                found.append((odds, h, r, t, scores[t].item()))
+    return sorted(found, key=lambda row: (-round(row[0], 5), row[2], row[1], row[3]))
+
+
+def rows(found) -> list[tuple]:
+    return [tuple(row) for row in found.triples.rows().tolist()]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("calibration", [SURE, None], ids=["calibrated", "bare"])
+def test_equals_brute_force_with_ties(monkeypatch, calibration, typed: bool, chunk: int) -> None:
+    monkeypatch.setitem(evaluation.CHUNK_NUMBERS, "cpu", 12 * chunk)
+    graph = make_graph(sizes=(40, 8, 10))
+    scorer = Ties(graph)
+    for relations in ([1], [2, 0], None):
+        expected = brute_force(scorer, graph, relations or range(3), typed, calibration)
+        for top in (1, 5, 33, 10_000):
+            found = complete(scorer, graph, relations, top, typed, calibration)
+            assert rows(found) == [row[1:4] for row in expected[:top]]
+            assert found.scores.tolist() == [row[4] for row in expected[:top]]
+            if calibration:
+                assert found.probabilities.logit().tolist() == pytest.approx(
+                    [row[0] for row in expected[:top]], abs=1e-4
+                )
+            else:
+                assert found.probabilities is None
+
+
+@pytest.mark.parametrize("config", [ModelConfig("hole", 6), ModelConfig("complex", 6, reciprocal=True, harmony=False)])
+def test_bounds_leave_out_no_fact(monkeypatch, config: ModelConfig) -> None:
+    """A real model goes by bounds: heads that cannot better what was found are never asked."""
+    monkeypatch.setitem(evaluation.CHUNK_NUMBERS, "cpu", 40 * 2)
+    graph = make_graph(40, 3, (150, 8, 10))
+    model = harmonium.build_model(config, graph.n_entities, graph.n_relations, seed=3)
+    with torch.no_grad():
+        model.entity.mul_(3)
+    asked = []
+
+    class Spy:
+        def __init__(self, inner) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str):
+            return getattr(self.inner, name)
+
+        def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+            asked.append(len(queries))
+            return self.inner.score_slot(slot, queries)
+
+    for relations in ([0], [1, 2], None):
+        expected = brute_force(model, graph, relations or range(3), True, SURE)
+        asked.clear()
+        found = complete(Spy(model.snapshot()), graph, relations, 3, True, SURE)
+        assert rows(found) == [row[1:4] for row in expected[:3]]
+        everyone = sum(len(graph.fillers(Slot.HEAD).lookup(torch.tensor([r]))[1]) for r in relations or range(3))
+        assert sum(asked) < everyone
+
+
+def test_loops_are_missing_only_where_a_relation_has_some() -> None:
+    graph = make_graph(sizes=(60, 8, 10))
+    scorer = Ties(graph)
+    scorer.scores[torch.arange(12), :, torch.arange(12)] = 9.0
+    without = graph.train[graph.train.head != graph.train.tail]
+    empty = without[:0]
+    graph = replace(graph, train=without, valid=empty, test=empty)
+    assert all(h != t for h, _, t in rows(complete(scorer, graph, None, 50)))
+    one = replace(graph, valid=Triples.from_rows([[3, 1, 3]]))
+    found = rows(complete(scorer, one, None, 50))
+    assert {r for h, r, t in found if h == t} == {1}
+    assert found[0][0] == found[0][2]
+
+
+def test_a_relation_with_nothing_missing_is_empty() -> None:
+    graph = make_graph(sizes=(40, 8, 10))
+    full = Triples.from_rows([[h, 0, t] for h in range(12) for t in range(12)])
+    assert len(complete(Ties(graph), replace(graph, train=full), [0])) == 0
+    unused = replace(graph, train=full, valid=full[:0], test=full[:0])
+    assert len(complete(Ties(graph), unused, [1])) == 0
+
+
+def test_complete_gives_rows_by_name_and_writes_them(tmp_path) -> None:
+    graph = make_graph(20, 3, (200, 60, 60))
+    model = harmonium.build_model(ModelConfig("distmult", 6), graph.n_entities, graph.n_relations, seed=3)
+    run = Run(Config(), graph, model, History(), {})
+    found = harmonium.complete(run, "r1", top=4, out=tmp_path / "missing.tsv")
+    known = set(graph.spell(graph.facts()))
+    assert [row["rank"] for row in found] == [1, 2, 3, 4]
+    for row in found:
+        fact = row["head"], row["relation"], row["tail"]
+        assert fact not in known
+        assert row["text"] == ", ".join(fact)
+        assert row["relation"] == "r1"
+    lines = (tmp_path / "missing.tsv").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[1].split("\t")[:3] == [found[0]["head"], "r1", found[0]["tail"]]
+    assert completion.complete(model, graph, [1], 4).triples.rows().shape == (4, 3)
