@@ -30,6 +30,7 @@ def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | 
     file = tmp_path / "some.graph"
     file.write_bytes(graph_file.to_bytes(graph))
     assert everything(load(file)) == everything(graph)
+    assert all(graph_file.to_bytes(graph) == file.read_bytes() for _ in range(8))  # the same bytes each time
 
 
 def test_a_folder_may_end_like_a_graph_file(write_folder) -> None:

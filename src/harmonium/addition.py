@@ -27,7 +27,7 @@ from harmonium.training import touched_rows
 EPOCHS, STEPS = 10, 200  # at least so many of each
 BATCH = 512
 NEGATIVES = 256  # at least so many for each fact and side: more help, all entities would cost too much
-KNOWN, AGAINST, MET = 128, 64, 4  # known facts a step, their corruptions, new entities among those: at most
+KNOWN, AGAINST, MET = 32, 64, 4  # known facts a step, their corruptions, new entities among those: at most
 RATE = 0.3  # the first step of a coordinate, as a share of its usual size; falls in a line to zero
 
 

@@ -24,21 +24,26 @@ def to_bytes(graph: Graph) -> bytes:
     """The file's contents."""
     tensors = {split: getattr(graph, split).rows().int() for split in SPLITS}
     tensors |= {"entities": _lines(graph.entities), "relations": _lines(graph.relations)}
-    return safetensors.torch.save(tensors, {"name": graph.name, "notes": json.dumps(graph.notes)})
+    about = json.dumps({"name": graph.name, "notes": graph.notes})  # in one entry: entries come in no fixed order
+    return safetensors.torch.save(tensors, {"about": about})
 
 
 def load(path: Path) -> Graph:
     """Read a file written by `to_bytes`."""
     try:
         with safe_open(path, "pt") as file:
-            about = file.metadata()
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in (*SPLITS, "entities", "relations")}
+        if "about" in metadata:
+            about = json.loads(metadata["about"])
+        else:  # written before format 2 of a run
+            about = {"name": metadata["name"], "notes": json.loads(metadata["notes"])}
         return Graph(
             _vocabulary(tensors["entities"], "entity"),
             _vocabulary(tensors["relations"], "relation"),
             **{split: Triples.from_rows(tensors[split]) for split in SPLITS},
             name=about["name"],
-            notes=tuple(json.loads(about["notes"])),
+            notes=tuple(about["notes"]),
         )
     except (SafetensorError, LookupError, TypeError, ValueError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error

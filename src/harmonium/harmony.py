@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,20 @@ class QuadraticForm:
     def project(self, composed: Tensor) -> Tensor:
         """(..., dim) -> (..., rank): the coordinates that the quadratic part sees."""
         return composed if self.basis is None else composed @ self.basis
+
+    @cached_property
+    def principal(self) -> tuple[Tensor, Tensor]:
+        """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by falling size, and u (k, dim); no zero a_k."""
+        if self.basis is None:
+            values, directions = torch.linalg.eigh(self.core.double())
+        else:
+            frame, small = torch.linalg.qr(self.basis.double())
+            values, turned = torch.linalg.eigh(small @ self.core.double() @ small.T)
+            directions = frame @ turned
+        order = values.abs().argsort(descending=True)
+        values, directions = values[order], directions.T[order]
+        kept = values.abs() > values.abs().max() * len(values) * torch.finfo(self.core.dtype).eps
+        return values[kept].to(self.core.dtype), directions[kept].to(self.core.dtype)
 
     def spectrum(self) -> Tensor:
         """(rank,): the eigenvalues of A, largest first; the zeros outside F are left out."""

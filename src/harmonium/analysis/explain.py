@@ -18,7 +18,6 @@ from harmonium.analysis.influence import Influence
 from harmonium.evaluation import rank
 from harmonium.graph import SPLITS, Answers, Graph, Slot, Triples
 from harmonium.harmony import Harmony, QuadraticForm
-from harmonium.kernels.fused import principal
 from harmonium.model import GradientGraph, Snapshot
 
 SURVEYED = 20_000  # training facts, a seeded sample, that a direction is named by
@@ -134,7 +133,7 @@ class Explainer:
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor]:
         """a (k,) and u (k, dim) of A = WS/2; u are the eigenvectors of W too."""
-        return principal(self.form)
+        return self.form.principal
 
     @cached_property
     def known(self) -> dict[Slot, Answers]:

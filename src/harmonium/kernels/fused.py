@@ -257,24 +257,10 @@ def linear_query(form, slot_map) -> tuple[Tensor, Tensor]:
     return slot_map.transpose(slope), form(offset)[:, None]
 
 
-def principal(form) -> tuple[Tensor, Tensor]:
-    """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by falling size, and u (k, dim); no zero a_k."""
-    if form.basis is None:
-        values, directions = torch.linalg.eigh(form.core.double())
-    else:
-        frame, small = torch.linalg.qr(form.basis.double())
-        values, turned = torch.linalg.eigh(small @ form.core.double() @ small.T)
-        directions = frame @ turned
-    order = values.abs().argsort(descending=True)
-    values, directions = values[order], directions.T[order]
-    kept = values.abs() > values.abs().max() * len(values) * torch.finfo(form.core.dtype).eps
-    return values[kept].to(form.core.dtype), directions[kept].to(form.core.dtype)
-
-
 def _squared_heads(form, slot_map, candidates: Tensor) -> Tensor:
     query, constant = linear_query(form, slot_map)
     scores = linear_scores(constant, query, candidates).contiguous()  # (b, n)
-    values, directions = principal(form)
+    values, directions = form.principal
     heads = slot_map.heads(directions)  # (b, k, slot_dim)
     step = max(1, PIECE // (max(len(values), 1) * len(candidates)))
     for start in range(0, len(scores), step):

@@ -33,7 +33,7 @@ class Pruner:
     total: int = 0
 
     def __post_init__(self) -> None:
-        self.values, self.directions = fused.principal(self.form)
+        self.values, self.directions = self.form.principal
         self.followed = min(START, len(self.values))
 
     @property
