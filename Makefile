@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 demo: $(READY)
 	$(BIN)/harmonium demo
 
@@ -14,6 +14,10 @@ test: lint
 lint: $(READY)
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
+
+# the site, into build/site; a warning is an error (the variable silences a notice: mkdocs-material is kept until May 2027)
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # beside PyKEEN, in one run; DATA=folder of FB15K-237, else a random graph of its shape
 bench: $(READY) .venv-pykeen/.ready
@@ -31,6 +35,21 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# every reader: INPUTS each by hypothesis, and as many by atheris, which watches what code they reach
+INPUTS ?= 3000
+fuzz: $(READY)
+	FUZZ=$(INPUTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_fuzz.py
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'atheris>=3'
+	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
+
+# known weaknesses of the pinned versions; what cannot be looked up is listed, and fails
+audit: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip-audit>=2.7'
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+lock: $(READY)
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

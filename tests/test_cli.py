@@ -148,7 +148,7 @@ def test_ctrl_c_saves_and_resume_goes_on(call, place: Path, tmp_path: Path) -> N
     with subprocess.Popen(
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
     ) as process:
-        while process.poll() is None and not (out / "checkpoints" / "000001.json").exists():
+        while process.poll() is None and not any((out / "checkpoints").glob("*.json")):
             time.sleep(0.02)
         second = call("resume", out)
         process.send_signal(signal.SIGINT)
@@ -745,6 +745,35 @@ def test_every_command_explains_itself(call, command: str) -> None:
     assert getattr(cli, command).__doc__.split("\n")[0].split(":")[0] in result.words
 
 
+def test_the_shell_can_complete_commands() -> None:
+    """What a shell asks after `harmonium pl<Tab>`."""
+    asking = {"_HARMONIUM_COMPLETE": "complete_bash", "COMP_WORDS": "harmonium pl", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'harmonium'; from harmonium.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | asking, capture_output=True, text=True)
+    assert done.stdout.split() == ["plan"], done.stderr
+    shown = shell("--help").out
+    assert "--install-completion" in shown
+
+
+@pytest.mark.parametrize("command", [command.callback.__name__ for command in cli.app.registered_commands])
+def test_every_command_shows_an_example(command: str) -> None:
+    assert f"Example: harmonium {command}" in getattr(cli, command).__doc__
+
+
+def test_plan_says_how_long_and_how_much(call, place: Path) -> None:
+    told = call("plan", "--data", place / "family", *FAST)
+    assert told.code == 0, told.err
+    assert "20 epochs of 4 steps on cpu" in told.words
+    for word in ("optimiser", "together", "final evaluation", "a step"):
+        assert word in told.words
+    found = json.loads(call("plan", "--data", place / "family", *FAST, "--json").out)
+    assert found["epochs"] == 20 and found["fits"]
+    assert found["total_seconds"] >= 20 * found["steps"] * found["step_seconds"]
+    wrong = call("plan", "--data", place / "family", "--set", "model.dimension=3")
+    assert wrong.code == 2
+    assert "no setting 'model.dimension'" in wrong.err
+
+
 def test_report_writes_a_page_and_says_where(call, place: Path, tmp_path: Path) -> None:
     run, out = place / "runs" / "family", tmp_path / "new" / "page.html"
     result = call("report", run, "--out", out, "--limit", 8, "--fact", "person 0", "next", "person 1")
@@ -770,6 +799,47 @@ def test_a_plugin_that_fails_is_one_message(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_tune_leaves_settings_to_train_with(call, place: Path, tmp_path: Path) -> None:
+    quick = [
+        "--set",
+        "train.epochs=2",
+        "--set",
+        "train.batch_size=64",
+        "--set",
+        "model.entity_dim=8",
+        "--set",
+        "model.rank=2",
+    ]
+    options = ["--data", place / "family", *quick, "--storage", tmp_path / "a.study", "--out", tmp_path / "best.toml"]
+    shown = call("tune", "--trials", "2", *options)
+    assert shown.code == 0, shown.err
+    assert "The best of 2 trials" in shown.out
+    assert f"harmonium train {tmp_path / 'best.toml'}" in shown.words
+    more = json.loads(call("tune", "--trials", "3", "--json", *options).out)
+    assert [trial["number"] for trial in more["trials"]] == [0, 1, 2]
+    assert call("train", tmp_path / "best.toml", "--out", tmp_path / "run").code == 0
+    wrong = call("tune", *options, "--set", "train.seed=5")
+    assert wrong.code == 2
+    assert "take a new file" in wrong.err
+
+
+def test_export_and_train_from_it_while_others_follow(call, place: Path, tmp_path: Path) -> None:
+    run, vectors, log = place / "runs" / "family", tmp_path / "my vectors.parquet", tmp_path / "log.csv"
+    assert json.loads(call("export", run, vectors, "--json").out) == {"written": [str(vectors)]}
+    options = [*FAST, "--set", "train.epochs=1", "--set", "train.learning_rate=1e-9"]
+    trained = call("train", "--data", place / "family", *options, "--out", tmp_path / "run", "--init", vectors,
+                   "--track", f"csv:{log}")  # fmt: skip
+    assert trained.code == 0, trained.err
+    old, new = (harmonium.Run.load(path).model.entities() for path in (run, tmp_path / "run"))
+    assert (old - new).abs().max() < 1e-5
+    assert "valid/mrr" in log.read_text(encoding="utf-8")
+    again = call("export", run, vectors)
+    assert (again.code, "--overwrite" in again.err) == (2, True)
+    refused = call("export", run, tmp_path / "out", "--to", "pykeen")
+    assert (refused.code, "PyKEEN has no harmonic complex" in refused.err) == (2, True)
+    assert call("train", "--data", place / "family", "--track", "excel", "--out", tmp_path / "no").code == 2
 
 
 def test_one_file_is_evaluated_whole(tmp_path: Path) -> None:

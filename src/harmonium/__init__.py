@@ -14,6 +14,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 _PUBLIC = {
     # one function per command
     "demo": "demo",
+    "plan": "planning",
     "train": "commands",
     "resume": "commands",
     "evaluate": "commands",
@@ -34,6 +35,9 @@ _PUBLIC = {
     "convert": "commands",
     "reproduce": "reproduce",
     "report": "html_report",
+    "tune": "tuning",
+    "export": "export",
+    "import_embeddings": "export",
     "doctor": "doctor",
     # graphs
     "load": "datasets",
@@ -45,6 +49,7 @@ _PUBLIC = {
     "Harmony": "harmony",
     "QuadraticForm": "harmony",
     "GradientGraph": "model",
+    "LinkPredictor": "estimator",
     # the parts behind the commands
     "Config": "config",
     "Run": "run",

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Graph, Groups, Slot, Triples
 from harmonium.model import GradientGraph
+from harmonium.suspicion import refuse_pickle
 
 LABELS = {"1": True, "true": True, "-1": False, "0": False, "false": False}
 COLUMNS = ("head", "relation", "tail", "label")
@@ -51,6 +52,7 @@ def read_triples(path: str | Path, graph: Graph) -> Triples:
 def _read(path: Path, graph: Graph, columns: Sequence[str]) -> Iterator[tuple[str, list[int], list[str]]]:
     """Each line: where it stands, the ids of its triple, what follows. Plain Python: GPU machines may lack polars."""
     wanted, where = " TAB ".join(columns), None
+    refuse_pickle(path)
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):

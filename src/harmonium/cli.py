@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +15,6 @@ from harmonium.errors import HarmoniumError, Stopped
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Complete knowledge graphs with Gradient Graphs: missing facts, how sure to be of them, and why.",
@@ -33,6 +33,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure: .png, .pdf or .svg.")]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write to a file: .tsv, .csv, .jsonl, .parquet, .nt or .ttl.")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHERE", help="Also log to tensorboard:DIR, wandb:PROJECT, mlflow:URI or csv:FILE."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU when there is one.")]
 
@@ -72,7 +76,10 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
 ) -> None:
-    """Train on the embedded atlas of the world in about half a minute, and look at what was learned."""
+    """Train on the embedded atlas of the world in about half a minute, and look at what was learned.
+
+    Example: harmonium demo --out runs/demo
+    """
     from harmonium.demo import demo as run_demo
 
     run_demo(out, seed)
@@ -90,11 +97,19 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. model.faithfulness=inf."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a run folder that is already there.")] = False,
+    init: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Start from vectors by name, .npz or .parquet (see export).")
+    ] = None,
+    track: Track = None,
     settings: Annotated[
         bool, typer.Option("--settings", help="List every setting with its default, and stop.")
     ] = False,
 ) -> None:
     """Train a model on a graph and write a run folder.
+
+    model.faithfulness is lambda: how strongly a fact's token is held to the
+    vector composed of its head, relation and tail. A small one lets the network
+    reshape it by what it has learned, inf not at all.
 
     Example: harmonium train --data atlas --set model.composition=distmult --set train.epochs=30 --out runs/mine
     """
@@ -104,11 +119,69 @@ def train(
     if settings:
         console.table("Settings", ["key", "default", "meaning"], describe())
         return
-    read = Config.read(config, sets or [])
+    read = Config.read(config, [*(sets or []), *([f"train.init={json.dumps(str(init))}"] if init else [])])
     out = out or Path("runs") / Path(data or read.data).name.split(".")[0]
     with console.training_bar() as watch:
-        run = commands.train(read, data, out, overwrite=overwrite, watch=watch)
+        run = commands.train(read, data, out, overwrite=overwrite, watch=watch, track=track or [])
     show_trained(run)
+
+
+@app.command()
+def plan(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; defaults otherwise.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Dataset name, folder or file of triples; wins over CONFIG.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. model.entity_dim=256."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How long a training would take here, and how much memory; a few of its steps are made to find out.
+
+    Settings are those of `train`. Stopping early can only make it shorter.
+
+    Example: harmonium plan --data atlas --set model.entity_dim=128 --set train.epochs=30
+    """
+    from harmonium import console
+    from harmonium.config import Config
+    from harmonium.planning import plan as make_plan
+
+    with console.bar("trying a few steps"):
+        found = make_plan(Config.read(config, sets or []), data)
+    if as_json:
+        console.print_json(found.to_json())
+        return
+    work = f"{found.epochs:,} epochs of {found.steps:,} steps on {found.device}"
+    console.say(f"{found.graph}: {found.parameters:,} parameters, {work}", "bold")
+    rows = [[name, in_bytes(size)] for name, size in [*found.memory.items(), ("together", found.peak_memory)]]
+    console.table("Memory", ["for", "about"], rows)
+    if not found.fits:
+        console.say("does not fit: lower model.entity_dim, or take a machine with more memory", "red")
+        return
+    rows = [[name, in_words(some)] for name, some in [*found.seconds.items(), ("together", found.total_seconds)]]
+    about = f"a step {in_words(found.step_seconds)}, an epoch {in_words(found.steps * found.step_seconds)}"
+    console.table("Time", ["for", "about"], rows, f"{about}; validation may stop training before its last epoch")
+
+
+def in_bytes(size: float) -> str:
+    """A size that is easy to read."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def in_words(seconds: float) -> str:
+    """A time that is easy to read."""
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    hours, rest = divmod(round(seconds), 3600)
+    return (
+        f"{hours} h {rest // 60} min"
+        if hours
+        else f"{rest // 60} min {rest % 60} s"
+        if rest >= 100
+        else f"{seconds:.1f} s"
+    )
 
 
 @app.command()
@@ -118,6 +191,7 @@ def resume(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting on the way, e.g. train.learning_rate=0.001."),
     ] = None,
+    track: Track = None,
 ) -> None:
     """Go on with a training that was stopped or killed, from its last checkpoint.
 
@@ -129,8 +203,58 @@ def resume(
     if not unfinished(run) and (run / "run.json").is_file() and not sets:
         console.say(f"{run} is finished; there is nothing to go on with")
     with console.training_bar() as watch:
-        found = commands.resume(run, sets or [], watch)
+        found = commands.resume(run, sets or [], watch, track or [])
     show_trained(found)
+
+
+@app.command()
+def tune(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings to start from; defaults otherwise.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Dataset name, folder or file of triples; wins over CONFIG.")] = None,
+    trials: Annotated[int, typer.Option(help="How many in all, those in --storage counted.", min=1)] = 20,
+    storage: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keeps the study: the same command again goes on with it.")
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="What to search, instead of the usual settings.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that stays fixed.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE.toml", help="Where the best settings go.")] = Path("best.toml"),
+    as_json: AsJson = False,
+) -> None:
+    """Search for good settings: learning rate, sizes, faithfulness, ...; trials that do badly are stopped early.
+
+    A search space of your own is TOML like a CONFIG, with lists of choices or ranges as values:
+    train.learning_rate = {low = 0.001, high = 0.1, log = true}
+
+    Example: harmonium tune --data atlas --trials 20 --storage atlas.study --set train.epochs=30
+
+    Then: harmonium train best.toml --out runs/best
+    """
+    from harmonium import console
+    from harmonium.tuning import tune as search
+
+    with console.bar("tuning, trials", trials) as watch:
+        found = search(config, data, trials, storage, space, sets or [], out, watch)
+    if as_json:
+        console.print_json(found.to_json())
+        return
+    short = lambda v: f"{v:.3g}" if isinstance(v, float) else v  # noqa: E731
+    ended = sorted((t for t in found.trials if t["state"] == "complete"), key=lambda t: -t["value"])
+    rows = [
+        [t["number"], t["value"], ", ".join(f"{k.split('.')[-1]} {short(v)}" for k, v in t["settings"].items())]
+        for t in ended[:10]
+    ]
+    failed = sum("error" in trial for trial in found.trials)
+    caption = f"{len(found.trials) - len(ended) - failed} more were stopped early, {failed} failed"
+    console.table(
+        f"The best of {len(found.trials)} trials", ["trial", f"valid {found.metric}", "settings"], rows, caption
+    )
+    console.say(f"best settings: {out}; `harmonium train {out}` uses them")
 
 
 def show_trained(run: Any) -> None:
@@ -184,7 +308,10 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank a split exactly and print metrics with the protocol that made them."""
+    """Rank a split exactly and print metrics with the protocol that made them.
+
+    Example: harmonium evaluate runs/demo --by relation
+    """
     from harmonium import commands, console
     from harmonium.evaluation import describe
 
@@ -861,6 +988,32 @@ def convert(
 
 
 @app.command()
+def export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Argument(help="A file in .npz, .parquet or .faiss; a folder for --to pykeen.")],
+    to: Annotated[str | None, typer.Option(help="npz, parquet, faiss or pykeen; the ending of OUT otherwise.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier export.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the vectors of a run for other tools, or a plain model for PyKEEN, where it has the same scores.
+
+    Example: harmonium export runs/demo vectors.parquet
+
+    Example: harmonium export runs/distmult for-pykeen --to pykeen
+    """
+    from harmonium import console
+    from harmonium.export import export as write
+
+    with console.bar("exporting"):
+        written = write(run, out, to, overwrite)
+    if as_json:
+        console.print_json({"written": [str(path) for path in written]})
+        return
+    for path in written:
+        console.say(f"written: {path}")
+
+
+@app.command()
 def info(
     graph_or_run: Annotated[
         str, typer.Argument(metavar="GRAPH_OR_RUN", help="Dataset name, folder, file or run folder.")
@@ -868,7 +1021,10 @@ def info(
     top: Annotated[int, typer.Option(help="How many relations to list.", min=0)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """What is in a graph or a run: counts, splits, relations with an example."""
+    """What is in a graph or a run: counts, splits, relations with an example.
+
+    Example: harmonium info atlas
+    """
     from harmonium import commands, console
 
     found = commands.info(graph_or_run)
@@ -984,8 +1140,9 @@ def main() -> None:
         app(prog_name="harmonium")
     except HarmoniumError as error:
         from harmonium import console
+        from harmonium.suspicion import one_message
 
-        console.errors.print(console.Text(f"error: {error}", style="red"), soft_wrap=True)
+        console.errors.print(console.Text(one_message(f"error: {error}"), style="red"), soft_wrap=True)
         sys.exit(2)
     except Stopped as stop:
         print(stop, file=sys.stderr)

@@ -26,10 +26,14 @@ from harmonium.datasets import load
 from harmonium.ensemble import product_of_experts
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Evaluation, Frequency
+from harmonium.export import import_embeddings
 from harmonium.folder import reserve, sweep, unfinished
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 from harmonium.prediction import Answer, Scored
+from harmonium.rows import Rows
 from harmonium.run import Run, environment
+from harmonium.suspicion import refuse_pickle
+from harmonium.tracking import tracking
 from harmonium.training import Progress, build_model, fit, pick_device
 
 
@@ -40,8 +44,11 @@ def train(
     sets: Sequence[str] = (),
     overwrite: bool = False,
     watch: Callable[[Progress], None] | None = None,
+    track: Sequence[str] = (),
 ) -> Run:
     """Train a model on a graph, evaluate it, and write the run folder when `out` is given.
+
+    `track` names who else follows it: `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI`, `csv:FILE` (harmonium.tracking).
 
     >>> run = harmonium.train(data="atlas", sets=["model.entity_dim=32", "train.epochs=20"], out="runs/small")
     """
@@ -55,13 +62,18 @@ def train(
     graph = load(data)
     config = replace(config, data=str(data) if isinstance(data, str | Path) else graph.name)
     if out is None:
-        return _train(config, graph, watch)
+        return _train(config, graph, watch, track=track)
     device = str(pick_device(config.train.device))
     with checkpoint.begin(Path(out), overwrite, config, graph, device, environment()) as checkpoints:
-        return _train(config, graph, watch, checkpoints)
+        return _train(config, graph, watch, checkpoints, track)
 
 
-def resume(run: str | Path, sets: Sequence[str] = (), watch: Callable[[Progress], None] | None = None) -> Run:
+def resume(
+    run: str | Path,
+    sets: Sequence[str] = (),
+    watch: Callable[[Progress], None] | None = None,
+    track: Sequence[str] = (),
+) -> Run:
     """Go on with a training that was stopped or killed; on a CPU it ends as if it had not been, to the byte.
 
     Settings such as the learning rate may change on the way. A finished run is returned as it is.
@@ -76,7 +88,7 @@ def resume(run: str | Path, sets: Sequence[str] = (), watch: Callable[[Progress]
             sweep(path)
         return Run.load(path)
     with checkpoint.reopen(path, sets, environment()) as (checkpoints, config, graph):
-        return _train(config, graph, watch, checkpoints)
+        return _train(config, graph, watch, checkpoints, track)
 
 
 def _train(
@@ -84,11 +96,20 @@ def _train(
     graph: Graph,
     watch: Callable[[Progress], None] | None,
     checkpoints: checkpoint.Checkpoints | None = None,
+    track: Sequence[str] = (),
 ) -> Run:
     """Fit, evaluate, and put the run in the place of its checkpoints."""
-    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
-    history = fit(model, graph, config, watch, checkpoints=checkpoints)
-    run = Run(config, graph, model.cpu(), history, _metrics(model, graph, config.evaluate))
+    try:
+        model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    except (RuntimeError, MemoryError) as error:
+        raise evaluation.no_memory(error, "lower model.entity_dim or model.rank") from error
+    if config.train.init is not None:
+        import_embeddings(model, graph, config.train.init)
+    with tracking(track, config) as log:
+        history = fit(model, graph, config, watch, log, checkpoints)
+        run = Run(config, graph, model.cpu(), history, _metrics(model, graph, config.evaluate))
+        if log and run.metrics:
+            log({"epoch": len(history.rows), run.metrics["protocol"]["split"]: run.metrics["metrics"]})
     return replace(run, path=run.save(checkpoints.run, overwrite=True)) if checkpoints else run
 
 
@@ -161,7 +182,7 @@ def predict(
     among: Sequence[str] | str | Path | None = None,
     probability: bool = True,
     watch: Callable[[int], None] | None = None,
-) -> list[Answer]:
+) -> Rows[Answer]:
     """The best answers to a query with one slot left out, by name, with the probability that each is true.
 
     `typed` leaves entities seen in that slot of the relation, `among` those of a list, or of a file, one on each line.
@@ -173,19 +194,27 @@ def predict(
     query = prediction.ask(run.graph, head, relation, tail)
     allowed = _among(run.graph, query.slot, among)
     sure = calibration_of(run, watch) if probability else None
-    return next(
-        prediction.answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, sure, allowed, typed)
-    )
+    found = prediction.answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, sure, allowed, typed)
+    return Rows(next(found))
 
 
 def _among(graph: Graph, slot: Slot, names: Sequence[str] | str | Path | None) -> torch.Tensor | None:
     """The ids of the candidates that are asked for."""
+    if names is None:
+        return None
     if isinstance(names, str | Path):
+        refuse_pickle(Path(names))
         try:
-            names = [line for line in Path(names).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+            lines = Path(names).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise HarmoniumError(f"--among {names}: cannot be read ({error}); give a name on each line") from error
-    return names and torch.tensor([prediction.vocabulary(graph, slot).index(name) for name in names])
+        wanted = [(f"{names}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+    else:
+        wanted = [("among", name) for name in names]
+    if not wanted:
+        raise HarmoniumError(f"--among {names}: nothing in it; give a name on each line")
+    known = prediction.vocabulary(graph, slot)
+    return torch.tensor([query_file.located(where, lambda name=name: known.index(name)) for where, name in wanted])
 
 
 def predict_file(
@@ -224,7 +253,7 @@ def score(
     facts: str | Path | Sequence[tuple[str, str, str]],
     out: str | Path | None = None,
     watch: Callable[[int], None] | None = None,
-) -> list[Scored] | int:
+) -> Rows[Scored] | int:
     """The score, probability and rank of each fact of a file (or list), and whether it is known.
 
     With `out` they are written there as they come, and their number is returned.
@@ -245,7 +274,7 @@ def score(
             if watch:
                 watch(len(part))
 
-    return list(scored()) if out is None else query_file.write_rows(out, (s.to_json() for s in scored()), str(run.path))
+    return Rows(scored()) if out is None else query_file.write_rows(out, (s.to_json() for s in scored()), str(run.path))
 
 
 def complete(
@@ -255,7 +284,7 @@ def complete(
     typed: bool = True,
     out: str | Path | None = None,
     watch: Callable[[int], None] | None = None,
-) -> list[dict[str, Any]]:
+) -> Rows[dict[str, Any]]:
     """The most probable facts that a graph lacks, of some relations or (left out) of all, most probable first.
 
     `typed` leaves heads and tails that the relation was seen with.
@@ -268,7 +297,7 @@ def complete(
     found = completion.complete(run.model, run.graph, numbers, top, typed, calibration_of(run), watch).rows(run.graph)
     if out is not None:
         query_file.write_rows(out, iter(found), str(run.path))
-    return found
+    return Rows(found)
 
 
 def calibrate(

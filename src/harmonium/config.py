@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import tomllib
 import types
 import typing
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harmonium.errors import HarmoniumError
+from harmonium.suspicion import refuse_pickle
+
+LARGEST = 2**63  # whole numbers stay below, as PyTorch's do
 
 
 def option(default: Any, help: str, above: float | None = None, least: float | None = None) -> Any:
@@ -69,6 +73,9 @@ class TrainConfig:
     evaluate_every: int = option(5, "epochs between validations", least=1)
     patience: int = option(5, "validations without improvement before stopping", least=1)
     validation_triples: int = option(5000, "validate on at most this many triples (a seeded sample)", least=1)
+    init: str | None = option(
+        None, "vectors to start from, by name: .npz or .parquet as `harmonium export` writes them"
+    )
     seed: int = option(0, "of initialisation, order and negatives; same seed, same result on a CPU", least=0)
     device: str = option("auto", "cpu, cuda, or auto: a GPU when there is one")
     threads: int | None = option(None, "CPU threads; PyTorch decides when left out", least=1)
@@ -91,6 +98,8 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class Config:
+    """All settings of a run: the graph, the model, the training, the protocol."""
+
     data: str = option("atlas", "dataset name, folder or file of triples")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -100,19 +109,31 @@ class Config:
     def read(cls, path: str | Path | None, sets: typing.Sequence[str] = ()) -> Config:
         """Settings from a TOML file, then `key=value` overrides such as `model.faithfulness=inf`."""
         tree: dict[str, Any] = {}
+        text = ""
         if path is not None:
+            refuse_pickle(Path(path))
             try:
-                tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+                text = Path(path).read_text(encoding="utf-8-sig")
+                tree = tomllib.loads(text)
             except OSError as error:
                 raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            except (ValueError, RecursionError) as error:  # tomllib lets through what int() and nesting raise
                 raise HarmoniumError(f"{path}: not TOML: {error}") from error
         tree.pop("published", None)  # what a recipe's source reports, for harmonium.reproduce
-        return cls.of(tree, sets, where=str(path or "settings"))
+        return cls.of(
+            tree, sets, str(path or "settings"), {key: f"{path}:{line}" for key, line in _lines(text).items()}
+        )
 
     @classmethod
-    def of(cls, tree: dict[str, Any], sets: typing.Sequence[str] = (), where: str = "settings") -> Config:
-        """Settings from a tree of values, then overrides."""
+    def of(
+        cls,
+        tree: dict[str, Any],
+        sets: typing.Sequence[str] = (),
+        where: str = "settings",
+        places: dict[str, str] | None = None,
+    ) -> Config:
+        """Settings from a tree of values, then overrides; `places` says where a key stands, when it is more than `where`."""
+        places = dict(places or {})
         for text in sets:
             key, equals, value = text.partition("=")
             if not equals:
@@ -124,7 +145,8 @@ class Config:
                 if not isinstance(place, dict):
                     raise HarmoniumError(f"--set {text}: '{group}' is a setting, not a group of settings")
             place[leaf] = _parse(value.strip())
-        return build(cls, tree, where)
+            places[key.strip()] = "settings"
+        return build(cls, tree, where, places)
 
     def to_toml(self) -> str:
         """The whole tree as TOML; reading it back gives the same settings."""
@@ -148,21 +170,40 @@ def describe(kind: type = Config, prefix: str = "") -> list[tuple[str, str, str]
     return rows
 
 
-def build(kind: type, tree: dict[str, Any], where: str, prefix: str = "") -> Any:
+def _lines(text: str) -> dict[str, int]:
+    """Where each key of a TOML text stands, as far as it is written plainly."""
+    found, group = {}, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            group = f"{header[1]}."
+            found.setdefault(header[1], number)
+        elif key := re.match(r"\s*([\w.-]+)\s*=", line):
+            found.setdefault(group + key[1], number)
+    return found
+
+
+def build(
+    kind: type,
+    tree: dict[str, Any],
+    where: str,
+    places: typing.Mapping[str, str] = types.MappingProxyType({}),
+    prefix: str = "",
+) -> Any:
     """A dataclass from a tree of values; an unknown key, a wrong type or range is an error that names the key."""
     hints = typing.get_type_hints(kind)
     values = {}
     for key, value in tree.items():
+        at = places.get(f"{prefix}{key}", where)
         entry = next((f for f in dataclasses.fields(kind) if f.name == key), None)
         if entry is None:
             known = ", ".join(prefix + f.name for f in dataclasses.fields(kind))
-            raise HarmoniumError(f"{where}: no setting '{prefix}{key}'; there are {known}")
+            raise HarmoniumError(f"{at}: no setting '{prefix}{key}'; there are {known}")
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
-                raise HarmoniumError(f"{where}: '{prefix}{key}' is a group of settings, such as {prefix}{key}.NAME")
-            values[key] = build(hints[key], value, where, f"{prefix}{key}.")
+                raise HarmoniumError(f"{at}: '{prefix}{key}' is a group of settings, such as {prefix}{key}.NAME")
+            values[key] = build(hints[key], value, where, places, f"{prefix}{key}.")
         else:
-            values[key] = _check(value, hints[key], entry.metadata, f"{where}: {prefix}{key}")
+            values[key] = _check(value, hints[key], entry.metadata, f"{at}: {prefix}{key}")
     return kind(**values)
 
 
@@ -175,6 +216,8 @@ def _check(value: Any, hint: Any, limits: typing.Mapping[str, Any], where: str) 
         if value not in typing.get_args(hint):
             raise HarmoniumError(f"{where} is one of {', '.join(typing.get_args(hint))}, not {value!r}")
         return value
+    if type(value) is int and abs(value) >= LARGEST:
+        raise HarmoniumError(f"{where} is too large a number")
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint:
@@ -195,7 +238,7 @@ def _parse(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, LookupError, RecursionError):
         return text
 
 

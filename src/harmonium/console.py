@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from harmonium.suspicion import harmless
+
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
@@ -22,7 +24,7 @@ METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
 def say(text: str, style: str | None = None) -> None:
     """Print text as it is: names from a graph are never read as markup, and paths are not broken into lines."""
-    console.print(Text(text, style=style or ""), soft_wrap=True)
+    console.print(Text(harmless(text), style=style or ""), soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str | None = None) -> None:
@@ -33,7 +35,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], cap
         numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
         grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(harmless(number(cell))) for cell in row))
     console.print(Padding(grid, (0, 0, 0, 2)))
     if caption:
         say(f"  {caption}", "dim")
@@ -60,7 +62,7 @@ def print_json(value: Any) -> None:
 def bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr; yields a function that moves it on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as progress:
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.advance(task, done)
 
@@ -71,7 +73,7 @@ def training_bar() -> Iterator[Callable[[Any], None]]:
     columns = (
         TextColumn("training"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=errors) as progress:
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
         task, told = progress.add_task("training", total=None, state="first epoch"), 0
 
         def watch(now: Any) -> None:

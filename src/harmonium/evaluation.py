@@ -19,6 +19,7 @@ from harmonium.config import EvaluateConfig
 from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Answers, Graph, Groups, Slot, Triples
 from harmonium.kernels.fused import keep_freed_memory
+from harmonium.rows import Tabular
 
 CHUNK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores held at once: 16 MB on a CPU stay in its cache
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
@@ -118,8 +119,8 @@ def rank(
 
 def no_memory(error: Exception, advice: str) -> HarmoniumError:
     """What to tell when memory ran out; any other error is raised again."""
-    text = str(error)
-    if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not re.search("(out of|allocate) memory", text):
+    text, words = str(error), "(out of|allocate) memory|overflow"
+    if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not re.search(words, text):
         raise error
     return HarmoniumError(f"out of memory ({(text or 'MemoryError').splitlines()[0]}); {advice}")
 
@@ -163,7 +164,7 @@ def _compare(scores: Tensor, target: Tensor, truth: Tensor, row: Tensor, value: 
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """Metrics with the protocol that made them."""
 
     protocol: EvaluateConfig
@@ -203,6 +204,16 @@ class Evaluation:
                 if mask.any()
             }
         return {kind: sides for kind, sides in found.items() if sides}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Metrics of all queries, then by side, category and relation: columns by, name, side, queries and metrics."""
+        sides = {"head": int(self.ranks.is_head.sum()), "tail": int((~self.ranks.is_head).sum())}
+        rows = [("all", "all", "both", {"queries": len(self.ranks), **self.metrics})]
+        rows += [("side", side, side, {"queries": sides[side], **found}) for side, found in self.by_side().items()]
+        parts = self.by_category().items()
+        rows += [("category", kind, side, found) for kind, both in parts for side, found in both.items()]
+        rows += [("relation", name, "both", found) for name, found in self.by_relation().items()]
+        return [{"by": by, "name": name, "side": side, **found} for by, name, side, found in rows]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -117,8 +117,8 @@ def checked(path: Path, expected: str) -> bytes:
     return content
 
 
-def to_json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+def to_json(value: Any, errors: str = "strict") -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(errors=errors)
 
 
 def seal(facts: dict[str, Any]) -> bytes:
@@ -130,7 +130,7 @@ def unseal(path: Path, formats: tuple[int, ...], unsealed: tuple[int, ...] = ())
     """Read what `seal` wrote; `formats` are those that can be read, `unsealed` those of them without a checksum."""
     try:
         facts = json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise HarmoniumError(f"{path}: damaged ({error}); restore it or train again") from error
     except OSError as error:
         raise HarmoniumError(f"{path}: {error.strerror or error}; the run folder is incomplete") from error
@@ -140,7 +140,7 @@ def unseal(path: Path, formats: tuple[int, ...], unsealed: tuple[int, ...] = ())
             f"{path.parent}: run format {found!r}; this version of harmonium reads format {formats[-1]}. "
             "Use the version that wrote it, or train again"
         )
-    if found not in unsealed and facts.pop("sha256", None) != digest(to_json(facts)):
+    if found not in unsealed and facts.pop("sha256", None) != digest(to_json(facts, errors="replace")):
         raise HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
     return facts
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Graph, Triples, Vocabulary
+from harmonium.suspicion import refuse_pickle
 
 ENDING = ".graph"
 
@@ -30,6 +31,7 @@ def to_bytes(graph: Graph) -> bytes:
 
 def load(path: Path) -> Graph:
     """Read a file written by `to_bytes`."""
+    refuse_pickle(Path(path))
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
@@ -38,14 +40,16 @@ def load(path: Path) -> Graph:
             about = json.loads(metadata["about"])
         else:  # written before format 2 of a run
             about = {"name": metadata["name"], "notes": json.loads(metadata["notes"])}
-        return Graph(
-            _vocabulary(tensors["entities"], "entity"),
-            _vocabulary(tensors["relations"], "relation"),
-            **{split: Triples.from_rows(tensors[split]) for split in SPLITS},
-            name=about["name"],
-            notes=tuple(about["notes"]),
-        )
-    except (SafetensorError, LookupError, TypeError, ValueError, OSError) as error:
+        entities, relations = _vocabulary(tensors["entities"], "entity"), _vocabulary(tensors["relations"], "relation")
+        sizes = torch.tensor([len(entities), len(relations), len(entities)])
+        for split in SPLITS:
+            if tensors[split].dtype != torch.int32 or tensors[split].shape[1:] != (3,):
+                raise ValueError(f"{split} is not a table of three ids")
+            if ((tensors[split] < 0) | (tensors[split] >= sizes)).any():
+                raise ValueError(f"{split} has an id without a name")
+        splits = {split: Triples.from_rows(tensors[split]) for split in SPLITS}
+        return Graph(entities, relations, **splits, name=str(about["name"]), notes=tuple(map(str, about["notes"])))
+    except (SafetensorError, LookupError, TypeError, ValueError, RecursionError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error
 
 
@@ -56,5 +60,8 @@ def _lines(vocabulary: Vocabulary) -> Tensor:
 
 def _vocabulary(lines: Tensor, kind: str) -> Vocabulary:
     pairs = [line.split("\t") for line in lines.numpy().tobytes().decode().split("\n")[:-1]]
-    ids, labels = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    ids, labels = zip(*pairs, strict=True) if pairs else ((), ())
+    ids, labels = list(ids), list(labels)
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"the same {kind} twice")
     return Vocabulary(ids, None if ids == labels else labels, kind)

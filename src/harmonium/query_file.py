@@ -23,7 +23,7 @@ ROWS = 2048  # read at once
 def read_queries(path: str | Path, graph: Graph) -> Iterator[Query]:
     """Open queries: one of head, relation and tail is empty or '?' (or, in JSON, left out)."""
     for where, names in _read(Path(path)):
-        yield _named(
+        yield located(
             where, lambda names=names: ask(graph, **{k: None if v in ("", "?") else v for k, v in names.items()})
         )
 
@@ -31,7 +31,7 @@ def read_queries(path: str | Path, graph: Graph) -> Iterator[Query]:
 def read_facts(path: str | Path, graph: Graph) -> Iterator[Triples]:
     """Closed triples, in chunks."""
     rows = (
-        _named(where, lambda names=names: graph.triple(*(names[slot] or "" for slot in FACT)))
+        located(where, lambda names=names: graph.triple(*(names[slot] or "" for slot in FACT)))
         for where, names in _read(Path(path))
     )
     while chunk := list(islice(rows, ROWS)):
@@ -53,7 +53,7 @@ def answer_rows(graph: Graph, query: Query, answers: list[Answer]) -> Iterator[d
         yield fact | {"open": query.slot.value} | {k: v for k, v in found.to_json().items() if k != "id"}
 
 
-def _named(where: str, make: Any) -> Any:
+def located(where: str, make: Any) -> Any:
     """What a line means; a mistake in it says where it stands."""
     try:
         return make()
@@ -73,13 +73,16 @@ def _read(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
         if kind == ".jsonl":
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise HarmoniumError(f"{where}: not JSON ({error})") from error
             if not isinstance(row, dict) or not all(isinstance(row.get(slot), str | None) for slot in FACT):
                 raise HarmoniumError(f'{where}: expected {{"head": "...", "relation": "...", "tail": null}}')
             fields = [row.get(slot) for slot in FACT]
         else:
-            fields = next(csv.reader([line])) if kind == ".csv" else line.split("\t")
+            try:
+                fields = next(csv.reader([line], strict=True)) if kind == ".csv" else line.split("\t")
+            except csv.Error as error:
+                raise HarmoniumError(f"{where}: not CSV ({error}); is a quote open?") from error
             if len(fields) != 3:
                 found = f"found {len(fields)} column{'s' * (len(fields) != 1)}"
                 raise HarmoniumError(f"{where}: {found}, expected 3: head, relation, tail; one may be '?' or empty")

@@ -29,6 +29,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.folder import reserve
 from harmonium.graph import Graph
 from harmonium.model import GradientGraph
+from harmonium.suspicion import refuse_pickle
 from harmonium.training import History, build_model
 
 FORMAT = 2  # 1 had no checksum of run.json itself
@@ -77,7 +78,12 @@ class Run:
         path = Path(path)
         manifest = _manifest(path)
         try:
+            if outside := [name for name in manifest["files"] if Path(name).name != name]:
+                raise HarmoniumError(
+                    f"{path / 'run.json'}: names {outside[0]!r}, which is no file of a run; it is refused"
+                )
             files = {name: folder.checked(path / name, digest) for name, digest in manifest["files"].items()}
+            refuse_pickle(path / "model.safetensors")
             config = Config.read(path / "config.toml")
             graph = graph_file.load(path / "data.graph")
             model = build_model(config.model, graph.n_entities, graph.n_relations)
@@ -85,7 +91,9 @@ class Run:
             rows = [json.loads(line) for line in files["history.jsonl"].splitlines()]
             history = History(rows, manifest["best_epoch"], manifest["stopped"])
             return cls(config, graph, model.eval(), history, json.loads(files["metrics.json"]), path)
-        except (KeyError, SafetensorError, RuntimeError, json.JSONDecodeError) as error:
+        except HarmoniumError:
+            raise
+        except (LookupError, AttributeError, TypeError, SafetensorError, RuntimeError, ValueError) as error:
             raise HarmoniumError(f"{path}: not a run that this version can read ({error}); train it again") from error
 
 
@@ -105,6 +113,7 @@ def environment() -> dict[str, str]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
+        refuse_pickle(path)
         raise HarmoniumError(f"{path}: no such run folder; `harmonium train --out {path}` makes one")
     if not (path / "run.json").exists():
         if folder.unfinished(path):

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.analysis.neighbours import Guise, Neighbour
+from harmonium.analysis.neighbours import Guise, Neighbour, side_by_side
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.model import GradientGraph
+from harmonium.rows import Tabular
 
 RIDGE = 1e-2  # eps, as a share of the largest eigenvalue of T'T: what is seen ten times less is held back
 
@@ -32,7 +33,7 @@ class EntityTokens:
 
 
 @dataclass(frozen=True)
-class EntityNeighbourhood:
+class EntityNeighbourhood(Tabular):
     """The entities nearest to one, and to its token in a triple."""
 
     triple: tuple[str, str, str]
@@ -46,6 +47,9 @@ class EntityNeighbourhood:
     @property
     def columns(self) -> dict[str, list[Neighbour]]:
         return {"nearest to the entity": self.entity, "nearest to its token": self.token}
+
+    def records(self) -> list[dict[str, Any]]:
+        return side_by_side(entity=self.entity, token=self.token)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"slot": self.slot.value}

@@ -19,6 +19,7 @@ from harmonium.evaluation import rank
 from harmonium.graph import Answers, Graph, Slot, Triples
 from harmonium.harmony import Harmony
 from harmonium.model import GradientGraph, Snapshot
+from harmonium.rows import Tabular
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(Tabular):
     """The nearest triplets by composed vector and, for a Gradient Graph, by token."""
 
     triple: tuple[str, str, str]
@@ -48,6 +49,9 @@ class Neighbourhood:
         both = {"nearest composed": self.composed, "nearest token": self.token}
         return {name: found for name, found in both.items() if found}
 
+    def records(self) -> list[dict[str, Any]]:
+        return side_by_side(composed=self.composed, token=self.token)
+
     def to_json(self) -> dict[str, Any]:
         sides = {"composed": self.composed, "token": self.token}
         return {
@@ -57,6 +61,15 @@ class Neighbourhood:
             "rank": self.rank,
             **{side: [vars(neighbour) for neighbour in found] for side, found in sides.items()},
         }
+
+
+def side_by_side(**sides: list[Neighbour]) -> list[dict[str, Any]]:
+    """Neighbours in several spaces as rows of one table."""
+    return [
+        {"space": space, "place": place, **vars(neighbour)}
+        for space, found in sides.items()
+        for place, neighbour in enumerate(found, start=1)
+    ]
 
 
 @dataclass(frozen=True)

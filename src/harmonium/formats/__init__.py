@@ -83,10 +83,10 @@ def read(path: Path, options: Options | None = None) -> Source:
 
 def encode(source: Source) -> Graph:
     """Names to ids, in order of first appearance (train first); repeated triples are dropped and counted."""
+    if not len(source.splits.get("train", ())):
+        raise HarmoniumError(f"{source.name}: no facts to train on; some must be of the split train")
     tables = {split: source.splits.get(split, source.splits["train"].clear()) for split in SPLITS}
     entities, relations = source.entities, source.relations
-    if not len(tables["train"]):
-        raise HarmoniumError(f"{source.name}: no facts to train on")
     if entities is None or relations is None:
         one_line = pl.all().str.replace_all(BREAKS, " ")
         tables = {split: table.with_columns(one_line) for split, table in tables.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import zlib
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from harmonium.errors import HarmoniumError
+from harmonium.suspicion import refuse_pickle
 
 try:
     from compression import zstd
@@ -20,6 +22,8 @@ except ImportError:  # before Python 3.14
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)  # what reading a damaged file raises
+
+RATIO, SMALL = 300, 1 << 26  # a packed text may unpack to so many times its size, or to so many bytes
 
 
 def bare(path: Path) -> Path:
@@ -34,8 +38,40 @@ def find(folder: Path, stem: str, endings: Sequence[str]) -> Path | None:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The unpacked bytes of a file."""
-    return OPENERS.get(path.suffix, open)(path, "rb")
+    """The unpacked bytes of a file that is no pickle; one that unpacks to far more than facts would is an error."""
+    file = OPENERS.get(path.suffix, open)(path, "rb")
+    try:
+        refuse_pickle(path, file.read(64))
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file if path.suffix not in OPENERS else io.BufferedReader(_Unpacked(file, path), 1 << 16)
+
+
+class _Unpacked(io.RawIOBase):
+    """Unpacked bytes, as many as a text of facts may have."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.file, self.path, self.count = file, path, 0
+        self.most = max(SMALL, RATIO * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        part = self.file.read(len(buffer))
+        buffer[: len(part)] = part
+        self.count += len(part)
+        if self.count > self.most:
+            raise HarmoniumError(
+                f"{self.path}: unpacks to more than {RATIO} times its size, as no graph does; unpack and look at it"
+            )
+        return len(part)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 def lines(path: Path) -> Iterator[str]:

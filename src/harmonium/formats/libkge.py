@@ -49,7 +49,8 @@ def _strings(path: Path, ids: list[str]) -> dict[str, str]:
     found = dict(read_columns(path, ["identifier", "name"]).unique("identifier", keep="first").iter_rows())
     if found.keys() & set(ids) or not all(key.isdecimal() for key in found):
         return found
-    return {ids[int(key)]: name for key, name in found.items() if int(key) < len(ids)}
+    indices = {str(index): text for index, text in enumerate(ids)}
+    return {indices[key]: name for key, name in found.items() if key in indices}
 
 
 def write(graph: Graph, folder: Path) -> None:

@@ -14,6 +14,7 @@ from harmonium.formats import COLUMNS, SPLITS, Options, Source
 from harmonium.formats.files import create
 from harmonium.formats.tsv import names_beside, read_columns, write_names
 from harmonium.graph import Graph
+from harmonium.suspicion import refuse_pickle
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -29,6 +30,7 @@ def read(path: Path, options: Options) -> Source:
 
 
 def _count(path: Path) -> int:
+    refuse_pickle(path)
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             return int(file.readline())

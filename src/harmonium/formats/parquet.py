@@ -13,6 +13,7 @@ from harmonium.formats.files import create
 from harmonium.formats.table import from_frame, to_source, to_table
 from harmonium.formats.tsv import names_beside
 from harmonium.graph import Graph
+from harmonium.suspicion import refuse_pickle
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -29,9 +30,10 @@ def read(path: Path, options: Options) -> Source:
 
 
 def _table(path: Path, options: Options) -> pl.DataFrame:
+    refuse_pickle(path)
     try:
         frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise HarmoniumError(f"{path}: not a Parquet file that can be read ({error})") from error
     return from_frame(frame, options, str(path))
 

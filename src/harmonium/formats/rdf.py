@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import polars as pl
 
 from harmonium.errors import HarmoniumError
-from harmonium.formats import COLUMNS, SPLITS, Options, Source
+from harmonium.formats import BREAKS, COLUMNS, SPLITS, Options, Source
 from harmonium.formats.files import BROKEN, bare, create, find, open_bytes
 from harmonium.graph import Graph
 
@@ -119,8 +119,8 @@ def identifier(term: Any) -> str:
     text = str(term)
     if not text.startswith("<"):
         return text
-    ours = f"{OURS}name:"
-    return unquote(term.value.removeprefix(ours)) if term.value.startswith(ours) else term.value
+    name = unquote(term.value.removeprefix(f"{OURS}name:"))
+    return re.sub(BREAKS, " ", name) if name and term.value.startswith(f"{OURS}name:") else term.value
 
 
 def _named(ids: list[str], names: dict[str, str]) -> dict[str, str]:

@@ -79,9 +79,10 @@ def to_source(name: str, tables: dict[str, pl.DataFrame], where: str, notes: tup
         raise HarmoniumError(f"{where}: no triples in it; fill it or remove it")
     if "split" in everything.columns and list(tables) == ["train"]:
         words = everything["split"].str.strip_chars().str.to_lowercase().replace(SPLIT_WORDS)
-        odd = everything.filter(~words.is_in(SPLITS) | words.is_null())
+        odd = everything.with_row_index("row", offset=1).filter(~words.is_in(SPLITS) | words.is_null())
         if len(odd):
-            raise HarmoniumError(f"{where}: split '{odd['split'][0]}' is not train, valid or test; rename the column")
+            wrong = f"row {odd['row'][0]}: split '{odd['split'][0]}'"
+            raise HarmoniumError(f"{where}: {wrong} is not train, valid or test; mend it or rename the column")
         tables = {split: part for split in SPLITS if len(part := everything.filter(words == split))}
         if "train" not in tables:
             raise HarmoniumError(f"{where}: no facts of the split train")
