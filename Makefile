@@ -43,10 +43,10 @@ fuzz: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'atheris>=3'
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
 
-# known weaknesses of the pinned versions; what cannot be looked up is listed, and fails
+# known weaknesses of the pinned versions; what cannot be looked up is listed as skipped
 audit: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip-audit>=2.7'
-	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
 lock: $(READY)
 	$(BIN)/python .ci/lock.py

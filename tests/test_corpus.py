@@ -29,7 +29,7 @@ KINDS: dict[str, Callable[[Path, Path, Path], list[str | Path]]] = {  # of a cas
     "queries": lambda case, run, out: ["predict", run, "--queries", case, "--out", out / "answers.tsv"],
     "labelled": lambda case, run, out: ["classify", run, "--labelled", case, "--labelled", case],
     "among": lambda case, run, out: ["predict", run, "--head", "person 1", "--relation", "next", "--among", case],
-    "runs": lambda case, run, out: ["evaluate", case],
+    "run-folders": lambda case, run, out: ["evaluate", case],
 }
 
 
@@ -65,7 +65,7 @@ def test_bad_input_gives_one_clear_message(
 ) -> None:
     case, out = CORPUS / name, tmp_path / "out"
     out.mkdir()
-    if name.startswith("runs/"):
+    if name.startswith("run-folders/"):
         case = put_into(run, case, tmp_path / "run")
     before = {file: file.read_bytes() for file in run.iterdir()}
     monkeypatch.chdir(out)

@@ -14,7 +14,8 @@ INPUTS = int(os.environ.get("FUZZ", "25"))
 PIECES = [
     b"\t", b"\n", b"\r", b"\r\n", b" ", b'"', b"'", b",", b";", b"\\", b"\0", b"\x1b[2J", b"\xff", b"\xef\xbb\xbf",
     b"\x80\x04", b"<", b">", b"[", b"]", b"{", b"}", b".", b"=", b"-1", b"0", b"1e999", b"9" * 30, b"9" * 5000, b"null",
-    b"nan", b"true", b"%0A", b"%09", b"\\ud800", "\u202e".encode(), "\u2028".encode(), b"[" * 3000, b"a" * 200_000, b"PK\x03\x04",
+    b"nan", b"true", b"%0A", b"%09", b"\\ud800", "\u202e".encode(), "\u2028".encode(), b"[" * 3000,
+    b"a" * 200_000, b"PK\x03\x04",
     b"..", b"/",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Estimates beside what really happens, on a small scale; docs/performance.md has larger ones."""
+"""Estimates beside what really happens, on a small scale."""
 
 from __future__ import annotations
 

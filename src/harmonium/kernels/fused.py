@@ -275,7 +275,9 @@ def _in_pieces(form, slot_map, candidates: Tensor) -> Tensor:
     per_candidate = len(slot_map.first) * len(form.vector)
     pieces = candidates.split(max(1, PIECE // per_candidate))
     score = lambda e: form(wide.apply(e))  # noqa: E731
-    return torch.cat([checkpoint(score, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces], dim=1)
+    return torch.cat(
+        [checkpoint(score, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces], dim=1
+    )
 
 
 @cache
