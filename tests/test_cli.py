@@ -148,7 +148,7 @@ def test_ctrl_c_saves_and_resume_goes_on(call, place: Path, tmp_path: Path) -> N
     with subprocess.Popen(
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
     ) as process:
-        while process.poll() is None and not any((out / "checkpoints").glob("*.json")):
+        while process.poll() is None and not any((out / "checkpoints").glob("0*.json")):
             time.sleep(0.02)
         second = call("resume", out)
         process.send_signal(signal.SIGINT)
