@@ -6,7 +6,7 @@ The margin is the log-odds of a candidate under the softmax over all candidates 
 a question that is answered already leaves little to others. `known` counts its other known answers, as those share the
 softmax. a, b and c are fitted for each open slot on a sample of all questions of train and valid, where the facts of
 valid are true and whatever is not a fact counts as false. Facts that nobody wrote down are thus counted against an
-answer: the probability is a lower bound, right when the graph lacks about as many facts as validation holds.
+answer: the probability is right when the graph lacks about as many facts as validation holds.
 """
 
 from __future__ import annotations

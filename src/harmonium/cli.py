@@ -367,7 +367,7 @@ def predict(
 ) -> None:
     """Answer a query with one of head, relation and tail left out, by name; or a file of them.
 
-    The probability counts every fact that is not in the graph as false: it is a lower bound.
+    The probability counts every fact that is not in the graph as false; `harmonium calibrate RUN` shows how right it is.
 
     Example: harmonium predict runs/demo --head Switzerland --relation "official language"
 
@@ -416,7 +416,14 @@ def show_answers(query: str, answers: list[Any]) -> None:
         [a.rank, a.name, a.score, f"known ({a.known})" if a.known else "new", "" if a.known else percent(a.probability)]
         for a in answers
     ]
-    console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows)
+    caption = unsure([a.probability for a in answers if not a.known])
+    console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows, caption)
+
+
+def unsure(probabilities: list[float | None]) -> str | None:
+    """Why there are no probabilities, where there are none."""
+    none = probabilities and all(probability is None for probability in probabilities)
+    return "no probabilities: not asked for, or too few validation facts to fit them" if none else None
 
 
 def percent(probability: float | None) -> str:
@@ -471,7 +478,7 @@ def complete(
 ) -> None:
     """The most probable facts that a graph lacks, of one relation or of all.
 
-    The probability counts every fact that is not in the graph as false: it is a lower bound.
+    The probability counts every fact that is not in the graph as false; `harmonium calibrate RUN` shows how right it is.
 
     Example: harmonium complete runs/demo --relation borders --top 20
 
@@ -498,7 +505,8 @@ def complete(
         console.say(f"{len(found):,} facts: {out}")
     else:
         rows = [[row["rank"], row["text"], row["score"], percent(row["probability"])] for row in found]
-        console.table(f"Missing from {opened.graph.name}", ["rank", "fact", "score", "probability"], rows)
+        caption = unsure([row["probability"] for row in found])
+        console.table(f"Missing from {opened.graph.name}", ["rank", "fact", "score", "probability"], rows, caption)
 
 
 @app.command()
