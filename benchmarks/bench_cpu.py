@@ -33,7 +33,8 @@ def measure(task: str, model: str, data: str, seconds: float, threads: int, extr
     from harmonium.config import Config
     from harmonium.datasets import load
     from harmonium.evaluation import evaluate
-    from harmonium.training import Stepper, build_model
+    from harmonium.stepping import Stepper
+    from harmonium.training import build_model
 
     torch.set_num_threads(threads)
     graph = load(data)

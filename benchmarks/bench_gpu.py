@@ -24,7 +24,8 @@ from harmonium.datasets import load
 from harmonium.evaluation import evaluate, rank
 from harmonium.graph import Graph, Slot, Triples, Vocabulary
 from harmonium.run import environment
-from harmonium.training import Stepper, build_model, fit
+from harmonium.stepping import Stepper
+from harmonium.training import build_model, fit
 
 SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000, 59_071)}
 PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]

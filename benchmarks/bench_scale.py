@@ -19,7 +19,8 @@ import torch
 from harmonium.config import Config
 from harmonium.graph import Triples
 from harmonium.run import environment
-from harmonium.training import Stepper, build_model
+from harmonium.stepping import Stepper
+from harmonium.training import build_model
 
 MIDDLE = {"entities": 100_000, "triples": 1_000_000, "dim": 64, "negatives": 32, "rank": 8}
 SWEEPS = {

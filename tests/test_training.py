@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 import harmonium
-from harmonium import training
+from harmonium import stepping, training
 from harmonium.composition import find_composition
 from harmonium.config import Config, ModelConfig, TrainConfig
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Frequency, evaluate
 from harmonium.graph import Graph, Slot, Triples, Vocabulary
-from harmonium.harmony import Sum
+from harmonium.harmony import Harmony, Sum
 from harmonium.model import GradientGraph
 from harmonium.objective import CONTRASTIVE, relation_softmax
 from harmonium.optimiser import RowAdagrad, RowAdam
@@ -209,7 +209,7 @@ def test_a_device_that_is_not_there_is_named(device: str) -> None:
 def test_w_that_left_its_constraint_stops_training(size: float, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A W too large to be squared vanishes without a word; one above the cap has no maximum to find."""
     if norm == "2":
-        monkeypatch.setattr(training, "norm_of_w", lambda form: 2.0)
+        monkeypatch.setattr(Harmony, "norm", lambda form: 2.0)
 
     def watch(now: Progress) -> None:
         if now.step == 7:
@@ -233,15 +233,15 @@ def test_the_norm_of_w_is_that_of_the_matrix(more: str) -> None:
     form = trained(family(), settings("train.learning_rate=0.5", *more.split()))[0].form
     norms = {"frobenius": "fro", "spectral": 2}
     expected = torch.linalg.matrix_norm(form.matrix().detach().double(), ord=norms[form.constraint]).item()
-    assert training.norm_of_w(form) == pytest.approx(expected, rel=1e-5)
+    assert form.norm() == pytest.approx(expected, rel=1e-5)
     assert expected == pytest.approx(form.cap, rel=1e-4)
 
 
 def test_memory_that_runs_out_says_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(stepper: training.Stepper, index: Tensor) -> None:
+    def fail(stepper: stepping.Stepper, index: Tensor) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr(training.Stepper, "move", fail)
+    monkeypatch.setattr(stepping.Stepper, "move", fail)
     with pytest.raises(
         HarmoniumError, match=r"out of memory \(CUDA out.*\); lower train.batch_size or train.negatives"
     ):
@@ -288,11 +288,11 @@ def test_a_loss_without_a_margin_does_not_see_it() -> None:
         assert torch.equal(one.entity, other.entity) is alike
 
 
-def steps(graph: Graph, config: Config, count: int) -> training.Stepper:
+def steps(graph: Graph, config: Config, count: int) -> stepping.Stepper:
     """A stepper after some steps on random batches, at a constant rate."""
     model = build_model(config.model, graph.n_entities, graph.n_relations)
     generator = torch.Generator().manual_seed(0)
-    take_step = training.Stepper(model, graph.train, dataclasses.replace(config.train, schedule="constant"), generator)
+    take_step = stepping.Stepper(model, graph.train, dataclasses.replace(config.train, schedule="constant"), generator)
     for _ in range(count):
         order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator))
         take_step(order[: config.train.batch_size])
@@ -412,7 +412,7 @@ def test_row_optimisers_are_torchs_lazy_adam_and_dense_adagrad() -> None:
 def moves_rows(graph: Graph, settings: TrainConfig) -> bool:
     """Whether a step would move only the rows it touched."""
     model = build_model(ModelConfig("hole", 4), graph.n_entities, graph.n_relations)
-    return training.Stepper(model, graph.train, settings, torch.Generator()).rows is not None
+    return stepping.Stepper(model, graph.train, settings, torch.Generator()).rows is not None
 
 
 @pytest.mark.parametrize("composition", ["hole", "complex"])
@@ -448,15 +448,15 @@ def test_working_relation_by_relation_changes_nothing(reciprocal: str, monkeypat
     """The batch is sorted by relation then, so every triple gets the same negatives here."""
     same_for_all = torch.arange(20).expand(50, -1)
     monkeypatch.setattr(
-        training, "draw_negatives", lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size])
+        stepping, "draw_negatives", lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size])
     )
     few, found, rooms = make_graph(n_entities=30, n_relations=12, sizes=(320, 0, 5)), [], []
     graph = dataclasses.replace(few, relations=Vocabulary([f"r{i}" for i in range(60)], kind="relation"))
     config = settings("train.epochs=2", "train.batch_size=50", f"model.reciprocal={reciprocal}", "train.n3=0.01")
-    begin = training.Stepper.begin_epoch
+    begin = stepping.Stepper.begin_epoch
     for by_relation in (True, False):
 
-        def begin_epoch(stepper: training.Stepper, order: Tensor, by_relation: bool = by_relation) -> Tensor:
+        def begin_epoch(stepper: stepping.Stepper, order: Tensor, by_relation: bool = by_relation) -> Tensor:
             stepper.by_relation = by_relation
             mine = begin(stepper, order)
             rooms.append(stepper.room)
@@ -465,7 +465,7 @@ def test_working_relation_by_relation_changes_nothing(reciprocal: str, monkeypat
                 assert not by_relation or stepper.train.relation[one].diff().ge(0).all()
             return mine
 
-        monkeypatch.setattr(training.Stepper, "begin_epoch", begin_epoch)
+        monkeypatch.setattr(stepping.Stepper, "begin_epoch", begin_epoch)
         found.append(trained(graph, config)[0])
     assert rooms == [16, 16, 60, 60]  # at most 12 relations in a batch, rounded up; or all of them
     for one, other in zip(*(model.parameters() for model in found), strict=True):

@@ -22,7 +22,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.graph import Graph, Slot, Triples, Vocabulary
 from harmonium.model import GradientGraph
 from harmonium.objective import CONTRASTIVE, SIDES, contrast, draw_negatives, n3
-from harmonium.training import touched_rows
+from harmonium.stepping import touched_rows
 
 EPOCHS, STEPS = 10, 200  # at least so many of each
 BATCH = 512

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harmonium import __version__
+from harmonium import __version__, shown
 from harmonium.errors import HarmoniumError, Stopped
 
 app = typer.Typer(
@@ -123,7 +123,7 @@ def train(
     out = out or Path("runs") / Path(data or read.data).name.split(".")[0]
     with console.training_bar() as watch:
         run = commands.train(read, data, out, overwrite=overwrite, watch=watch, track=track or [])
-    show_trained(run)
+    shown.show_trained(run)
 
 
 @app.command()
@@ -155,33 +155,14 @@ def plan(
         return
     work = f"{found.epochs:,} epochs of {found.steps:,} steps on {found.device}"
     console.say(f"{found.graph}: {found.parameters:,} parameters, {work}", "bold")
-    rows = [[name, in_bytes(size)] for name, size in [*found.memory.items(), ("together", found.peak_memory)]]
+    rows = [[name, shown.in_bytes(size)] for name, size in [*found.memory.items(), ("together", found.peak_memory)]]
     console.table("Memory", ["for", "about"], rows)
     if not found.fits:
         console.say("does not fit: lower model.entity_dim, or take a machine with more memory", "red")
         return
-    rows = [[name, in_words(some)] for name, some in [*found.seconds.items(), ("together", found.total_seconds)]]
-    about = f"a step {in_words(found.step_seconds)}, an epoch {in_words(found.steps * found.step_seconds)}"
+    rows = [[name, shown.in_words(some)] for name, some in [*found.seconds.items(), ("together", found.total_seconds)]]
+    about = f"a step {shown.in_words(found.step_seconds)}, an epoch {shown.in_words(found.steps * found.step_seconds)}"
     console.table("Time", ["for", "about"], rows, f"{about}; validation may stop training before its last epoch")
-
-
-def in_bytes(size: float) -> str:
-    """A size that is easy to read."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-def in_words(seconds: float) -> str:
-    """A time that is easy to read."""
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    hours, rest = divmod(round(seconds), 3600)
-    return (
-        f"{hours} h {rest // 60} min"
-        if hours
-        else f"{rest // 60} min {rest % 60} s"
-        if rest >= 100
-        else f"{seconds:.1f} s"
-    )
 
 
 @app.command()
@@ -204,7 +185,7 @@ def resume(
         console.say(f"{run} is finished; there is nothing to go on with")
     with console.training_bar() as watch:
         found = commands.resume(run, sets or [], watch, track or [])
-    show_trained(found)
+    shown.show_trained(found)
 
 
 @app.command()
@@ -255,33 +236,6 @@ def tune(
         f"The best of {len(found.trials)} trials", ["trial", f"valid {found.metric}", "settings"], rows, caption
     )
     console.say(f"best settings: {out}; `harmonium train {out}` uses them")
-
-
-def show_trained(run: Any) -> None:
-    """The graph, what was noticed in it, how training went, and where the run is."""
-    from harmonium import console
-
-    console.say(repr(run.graph), "bold")
-    for note in run.graph.notes:
-        console.say(f"note: {note}", "yellow")
-    show_run(run)
-    console.say(f"run folder: {run.path}")
-
-
-def show_run(run: Any) -> None:
-    """How training went and what it reached."""
-    from harmonium import console
-    from harmonium.config import EvaluateConfig
-    from harmonium.evaluation import describe
-
-    best = f"best at epoch {run.history.best_epoch} of {len(run.history.rows)}"
-    console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
-    if run.metrics:
-        protocol = EvaluateConfig(**{k: v for k, v in run.metrics["protocol"].items() if k != "filter"})
-        rows = {"model": run.metrics["metrics"]}
-        if "frequency_baseline" in run.metrics:
-            rows["frequency baseline"] = run.metrics["frequency_baseline"]
-        console.metrics_table(f"Link prediction on {run.graph.name}", rows, describe(protocol))
 
 
 @app.command()
@@ -397,7 +351,7 @@ def predict(
         writer.writeheader()
         writer.writerows(answer.to_json() for answer in answers)
     else:
-        show_answers(query.text, answers)
+        shown.show_answers(query.text, answers)
 
 
 def _calibrated(run: Any, wanted: bool = True) -> None:
@@ -407,27 +361,6 @@ def _calibrated(run: Any, wanted: bool = True) -> None:
     if wanted:
         with console.bar("fitting probabilities, once") as watch:
             commands.calibrate(run, watch=watch)
-
-
-def show_answers(query: str, answers: list[Any]) -> None:
-    from harmonium import console
-
-    rows = [
-        [a.rank, a.name, a.score, f"known ({a.known})" if a.known else "new", "" if a.known else percent(a.probability)]
-        for a in answers
-    ]
-    caption = unsure([a.probability for a in answers if not a.known])
-    console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows, caption)
-
-
-def unsure(probabilities: list[float | None]) -> str | None:
-    """Why there are no probabilities, where there are none."""
-    none = probabilities and all(probability is None for probability in probabilities)
-    return "no probabilities: not asked for, or too few validation facts to fit them" if none else None
-
-
-def percent(probability: float | None) -> str:
-    return "" if probability is None else "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
 
 
 @app.command()
@@ -455,8 +388,8 @@ def score(
         console.print_json([fact.to_json() for fact in found])
     else:
         rows = [
-            [f.text, f.score, percent(f.probability), f"{f.rank:g}", percent(f.head_probability), f"{f.head_rank:g}",
-             f"known ({f.known})" if f.known else "new"]
+            [f.text, f.score, shown.percent(f.probability), f"{f.rank:g}", shown.percent(f.head_probability),
+             f"{f.head_rank:g}", f"known ({f.known})" if f.known else "new"]
             for f in found
         ]  # fmt: skip
         columns = ["fact", "score", "as tail", "rank", "as head", "rank", ""]
@@ -504,8 +437,8 @@ def complete(
     elif out is not None:
         console.say(f"{len(found):,} facts: {out}")
     else:
-        rows = [[row["rank"], row["text"], row["score"], percent(row["probability"])] for row in found]
-        caption = unsure([row["probability"] for row in found])
+        rows = [[row["rank"], row["text"], row["score"], shown.percent(row["probability"])] for row in found]
+        caption = shown.unsure([row["probability"] for row in found])
         console.table(f"Missing from {opened.graph.name}", ["rank", "fact", "score", "probability"], rows, caption)
 
 
@@ -527,7 +460,7 @@ def calibrate(run: RunFolder, plot: Plot = None, as_json: AsJson = False) -> Non
         console.say(f"'{found.graph}' has too few validation facts for probabilities", "yellow")
     for slot, fit in found.fits.items():
         rows = [
-            [f"{b['from']:.0%} to {b['to']:.0%}", b["facts"], percent(b["probability"]), percent(b["true"])]
+            [f"{b['from']:.0%} to {b['to']:.0%}", b["facts"], shown.percent(b["probability"]), shown.percent(b["true"])]
             for b in fit.reliability
             if b["facts"]
         ]
@@ -566,34 +499,7 @@ def neighbours(
     if as_json:
         console.print_json(found.to_json())
     else:
-        show_neighbourhood(found)
-
-
-def show_neighbourhood(found: Any) -> None:
-    """Composed beside token; true facts in green with a tick."""
-    from rich.text import Text
-
-    from harmonium import console
-
-    def cell(neighbour: Any) -> Text:
-        mark, style = ("✓ ", "green") if neighbour.true else ("  ", "")
-        text = Text(f"{mark}{neighbour.name}  ", style=style)
-        return text.append(f"{neighbour.distance:.3f} #{neighbour.rank:,g}", style="dim")
-
-    title = f"{found.triple[0 if found.slot == 'head' else 2]} in ({', '.join(found.triple)})"
-    columns = found.columns
-    if not any(columns.values()):
-        console.say(f"{title}: nobody else was seen in that place; --no-typed asks among all entities")
-        return
-    rows = list(zip(*([cell(n) for n in side] for side in columns.values()), strict=True))
-    hits = ", ".join(f"{sum(n.true for n in side)} of {len(side)} {name}" for name, side in columns.items())
-    if hasattr(found, "residual"):
-        left, hard = f"{found.residual:.0%}", f"{found.condition:.3g}"
-        note = f"the entity's token leaves {left} of mu - x uncomposed (ridge {found.ridge:g}, condition {hard})"
-    else:
-        note = f"the triplet itself: #{found.rank:,g}, {'true' if found.true else 'not a known fact'}"
-    caption = f"✓ true with that entity in its place: {hits}\n  distance #rank among the answers; {note}"
-    console.table(title, list(columns), rows, caption)
+        shown.show_neighbourhood(found)
 
 
 @app.command()
@@ -634,22 +540,7 @@ def classify(
     elif as_json:
         console.print_json(found.to_json())
     else:
-        show_classification(f"{run} on {found.graph}", found, top)
-
-
-def show_classification(title: str, found: Any, top: int) -> None:
-    """How well facts were classified, and the most frequent relations."""
-    from harmonium import console
-
-    rows = [[name.replace("_", " "), value] for name, value in found.metrics.items()]
-    console.table(title, ["metric", f"{len(found.labels):,} test facts"], rows, found.source)
-    relations, kind = found.by_relation(), {True: "its own", False: "of all"}
-    rows = [
-        [name, row["facts"], row["accuracy"], row["threshold"], kind[row["own_threshold"]]]
-        for name, row in list(relations.items())[:top]
-    ]
-    more = f"{len(relations) - len(rows):,} more" if len(relations) > len(rows) else None
-    console.table("Relations", ["relation", "facts", "accuracy", "threshold", ""], rows, more)
+        shown.show_classification(f"{run} on {found.graph}", found, top)
 
 
 @app.command()
@@ -794,50 +685,7 @@ def explain(
     if as_json:
         console.print_json(found.to_json())
     else:
-        show_explanation(found)
-
-
-def show_explanation(found: Any) -> None:
-    """The fact and its ranks, harmony in its parts, the directions that pushed, the facts behind it."""
-    from harmonium import console
-
-    known = f"a known fact ({found.known})" if found.known else "not a known fact"
-    places = ", ".join(f"#{place:,g} as {side}" for side, place in found.rank.items())
-    console.say(", ".join(found.triple), "bold")
-    console.say(f"score {found.score:.3f}, {places} among all entities, other facts left out; {known}")
-    for note in found.notes:
-        console.say(f"note: {note}", "yellow")
-    console.say("")
-    if found.shift:
-        columns = [found.harmony[place] for place in ("composed", "token", "empty")]
-        rows = [
-            [kind, *(f"{getattr(parts, kind):,.3f}" for parts in columns),
-             f"{getattr(columns[1], kind) - getattr(columns[2], kind):+,.3f}"]
-            for kind in ("core", "faithfulness", "total")
-        ]  # fmt: skip
-        shift = found.shift
-        console.table(
-            "Harmony",
-            ["", "composed x", "token", "token of x = 0", "token above that"],
-            rows,
-            f"from x to its token: length {shift.length:.3f} ({shift.shared:.3f} that every fact shifts by, "
-            f"{shift.own:.3f} its own), harmony {shift.gain:+,.3f}",
-        )
-        rows = [
-            [f"{d.push:+.3f}", f"{d.quadratic:+.2g}", f"{d.linear:+.2g}",
-             "\n".join([*(" · ".join(fact.name) for fact in d.facts[:2]),
-                        "heads: " + ", ".join(entity.name for entity in d.heads[:3]),
-                        "tails: " + ", ".join(entity.name for entity in d.tails[:3])])]
-            for d in found.directions
-        ]  # fmt: skip
-        names = ["push", "a (u.x)²", "(c.u) (u.x)", "training facts, heads and tails furthest along u"]
-        caption = f"push is the sum of both; the rest of the score: {found.rest:+.3f}"
-        console.table("Directions u of W that pushed the score", names, rows, caption)
-    columns = ["training fact", "distance", "change if removed"]
-    caption = "change of the score if the fact were removed: a local estimate, often too small"
-    for title, facts in (("Nearest training facts", found.nearest), ("Facts that count most", found.reasons)):
-        rows = [[" · ".join(reason.fact), reason.distance, f"{reason.effect:+.3f}"] for reason in facts]
-        console.table(title, columns, rows, caption)
+        shown.show_explanation(found)
 
 
 @app.command()
@@ -864,7 +712,7 @@ def add(
     console.say(f"{len(added.names):,} new entities from {len(added.facts):,} facts: {some}", "bold")
     for note in added.notes:
         console.say(f"note: {note}", "yellow")
-    show_run(wider)
+    shown.show_run(wider)
     console.say(f"run folder: {wider.path}")
 
 
@@ -1053,7 +901,7 @@ def info(
     more = graph["relations"] - len(rows)
     console.table("Relations", ["relation", "train", "kind", "example"], rows, f"{more:,} more" if more > 0 else None)
     if "run" in found:
-        show_run(commands.open_run(graph_or_run))
+        shown.show_run(commands.open_run(graph_or_run))
 
 
 @app.command()
@@ -1080,36 +928,7 @@ def doctor(
     elif markdown:
         print(found.to_markdown(top), end="")
     else:
-        show_diagnosis(found, top)
-
-
-def show_diagnosis(found: Any, top: int) -> None:
-    """The verdict, what was found, and what rules alone score."""
-    from rich.text import Text
-
-    from harmonium import console
-    from harmonium.evaluation import describe
-
-    colours = {"calm": "green", "careful": "yellow", "leaking": "red"}
-    console.say(f"{found.graph}: {found.verdict}", f"bold {colours[found.verdict]}")
-    console.say(f"  why: {found.reason}\n  what to do: {found.advice}\n")
-    rows = [[Text(f.level, style=colours[f.level]), f.name, f.sentence] for f in found.findings]
-    console.table("Findings", ["", "what", "found"], rows)
-    if found.relations and top:
-        more = len(found.relations) - top
-        caption = "shared: of the first's pairs, or of either's where mutual; finds: test facts that follow"
-        caption += f"; {more:,} more with --top" if more > 0 else ""
-        console.table("Relations over the same entities", *found.relation_table(top), caption)
-    if found.baseline:
-        protocol = describe(found.baseline.protocol)
-        console.metrics_table("What rules of one step score alone", {"rules": found.baseline.metrics}, protocol)
-    if found.cleaned:
-        rows = [[reason, *counts.values()] for reason, counts in found.cleaned["dropped"].items()]
-        rows.append(["left", *found.cleaned["triples"].values()])
-        caption = f"{len(found.cleaned['relations']):,} redundant relations dropped (--json names them)"
-        console.table(f"Cleaned copy in {found.cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
-    for note in found.notes:
-        console.say(f"note: {note}", "yellow")
+        shown.show_diagnosis(found, top)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -307,12 +308,9 @@ def calibrate(
 
     >>> harmonium.calibrate("runs/demo", plot="reliability.png")
     """
-    path = _drawable(plot) if plot is not None else None
+    draw = _drawing(plot, "calibration_figure")
     found = calibration_of(open_run(run), watch)
-    if path is not None:
-        from harmonium.figures import calibration_figure
-
-        calibration_figure(found, path)
+    draw(found)
     return found
 
 
@@ -366,6 +364,12 @@ def _drawable(path: str | Path) -> Path:
     return path
 
 
+def _drawing(plot: str | Path | None, figure: str) -> Callable[[Any], None]:
+    """What draws a result, if that is asked for; a path that cannot be is refused now, before the work."""
+    path = None if plot is None else _drawable(plot)
+    return lambda found: path and getattr(import_module("harmonium.figures"), figure)(found, path)
+
+
 def _model_on(run: Run, device: str) -> Any:
     """The run's model on a device; the run keeps its own."""
     device = pick_device(device)
@@ -387,7 +391,7 @@ def classify(
     >>> harmonium.classify("runs/demo").metrics["accuracy"]
     """
     run = open_run(run)
-    path = _drawable(plot) if plot is not None else None
+    draw = _drawing(plot, "classification_figure")
     if labelled:
         files = [Path(file) for file in ([labelled] if isinstance(labelled, str | Path) else labelled)]
         if len(files) == 1 and files[0].is_dir():
@@ -401,10 +405,7 @@ def classify(
         valid, test = (classification.labelled(run.graph, split, generator) for split in ("valid", "test"))
         source = f"half of them false: another head or tail seen in that place, seed {seed}"
     found = classification.classify(_model_on(run, device), run.graph, valid, test, source=source)
-    if path is not None:
-        from harmonium.figures import classification_figure
-
-        classification_figure(found, path)
+    draw(found)
     return found
 
 
@@ -447,12 +448,9 @@ def gain(
     >>> harmonium.gain("runs/demo").to_json()["candidates"]["full"]["spearman"]
     """
     run = open_run(run)
-    path = _drawable(plot) if plot is not None else None
+    draw = _drawing(plot, "gain_figure")
     found = measure_gain(_model_on(run, device), run.graph, split, limit, ties, seed, watch)
-    if path is not None:
-        from harmonium.figures import gain_figure
-
-        gain_figure(found, path)
+    draw(found)
     return found
 
 
@@ -470,12 +468,9 @@ def dynamics(
 
     >>> harmonium.dynamics("runs/demo", "Switzerland", "official language", "French", plot="climb.png")
     """
-    run = open_run(run)
+    run, draw = open_run(run), _drawing(plot, "dynamics_figure")
     found = follow(run.model, run.graph, run.graph.triple(head, relation, tail), steps, samples, seed)
-    if plot is not None:
-        from harmonium.figures import dynamics_figure
-
-        dynamics_figure(found, _drawable(plot))
+    draw(found)
     return found
 
 
@@ -493,12 +488,9 @@ def explain(
     >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").reasons
     """
     run = open_run(run)
-    path = _drawable(plot) if plot is not None else None
+    draw = _drawing(plot, "explain_figure")
     found = Explainer(run.model, run.graph).explain(run.graph.triple(head, relation, tail), count, same_relation)
-    if path is not None:
-        from harmonium.figures import explain_figure
-
-        explain_figure(found, path)
+    draw(found)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harmonium import cli, commands, console, prediction
+from harmonium import commands, console, prediction, shown
 from harmonium.config import Config
 from harmonium.datasets import load
 from harmonium.figures import guises_figure
@@ -38,11 +38,11 @@ def demo(out: str | Path = "runs/demo", seed: int = 0) -> Run:
         run = commands.train(
             Config.read(None, [*SETTINGS, f"train.seed={seed}"]), "atlas", out, overwrite=True, watch=watch
         )
-    cli.show_run(run)
+    shown.show_run(run)
     for query in QUERIES:
-        cli.show_answers(prediction.ask(graph, **query).text, commands.predict(run, **query, top=8))
+        shown.show_answers(prediction.ask(graph, **query).text, commands.predict(run, **query, top=8))
     for guise in GUISES:
-        cli.show_neighbourhood(commands.neighbours(run, *guise))
+        shown.show_neighbourhood(commands.neighbours(run, *guise))
     figure = Path(out) / "guises.png"
     guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
     console.say(f"run folder: {run.path}    figure: {figure}", "bold")

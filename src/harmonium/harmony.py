@@ -47,12 +47,10 @@ class QuadraticForm:
     @cached_property
     def principal(self) -> tuple[Tensor, Tensor]:
         """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by falling size, and u (k, dim); no zero a_k."""
-        if self.basis is None:
-            values, directions = torch.linalg.eigh(self.core.double())
-        else:
-            frame, small = torch.linalg.qr(self.basis.double())
-            values, turned = torch.linalg.eigh(small @ self.core.double() @ small.T)
-            directions = frame @ turned
+        exact = self.double()
+        frame, small = _framed(exact.core, exact.basis)
+        values, directions = torch.linalg.eigh(small)
+        directions = directions if frame is None else frame @ directions
         order = values.abs().argsort(descending=True)
         values, directions = values[order], directions.T[order]
         kept = values.abs() > values.abs().max() * len(values) * torch.finfo(self.core.dtype).eps
@@ -60,8 +58,7 @@ class QuadraticForm:
 
     def spectrum(self) -> Tensor:
         """(rank,): the eigenvalues of A, largest first; the zeros outside F are left out."""
-        small = None if self.basis is None else torch.linalg.qr(self.basis).R
-        return torch.linalg.eigvalsh(_embed(self.core, small)).flip(0)
+        return torch.linalg.eigvalsh(_framed(self.core, self.basis)[1]).flip(0)
 
     def double(self) -> QuadraticForm:
         parts = (self.core, self.vector, self.constant, self.basis)
@@ -209,6 +206,13 @@ class Harmony(nn.Module):
         """W (dim, dim)."""
         return _embed(self.core(), self.basis)
 
+    @torch.no_grad()
+    def norm(self) -> float:
+        """The norm of W that the constraint limits, in float64."""
+        core, basis = self.core().double(), None if self.basis is None else self.basis.double()
+        order = "fro" if self.constraint == "frobenius" else 2
+        return torch.linalg.matrix_norm(_framed(core, basis)[1], ord=order).item()
+
     def folded_core(self) -> Tensor:
         """N = C (I - tau F'F C)^-1 (rank, rank), so that W S = F N F' and S = I + tau F N F'."""
         core = self.core()
@@ -279,6 +283,14 @@ def _embed(core: Tensor, basis: Tensor | None) -> Tensor:
     return core if basis is None else basis @ core @ basis.T
 
 
+def _framed(core: Tensor, basis: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """F C F' = Q M Q' with orthonormal columns Q: Q (None is the identity) and M, which has its eigenvalues and norms."""
+    if basis is None:
+        return None, core
+    frame, small = torch.linalg.qr(basis)
+    return frame, _embed(core, small)
+
+
 def _frobenius(core: Tensor, basis: Tensor | None) -> Tensor:
     """|F C F'|_F without building it: the square is tr(G C G C) with G = F'F."""
     if basis is None:
@@ -290,8 +302,8 @@ def _frobenius(core: Tensor, basis: Tensor | None) -> Tensor:
 def _spectral(core: Tensor, basis: Tensor | None) -> Tensor:
     """The largest |eigenvalue| of F C F'; its gradient is v v', so only the eigenvector is found outside the graph."""
     with torch.no_grad():
-        frame, small = (None, core) if basis is None else torch.linalg.qr(basis)
-        values, vectors = torch.linalg.eigh(_embed(core, small) if basis is not None else core)
+        frame, small = _framed(core, basis)
+        values, vectors = torch.linalg.eigh(small)
         top = vectors[:, values.abs().argmax()]
         top = top if frame is None else frame @ top
     seen = top if basis is None else top @ basis

@@ -13,7 +13,7 @@ from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony
 from harmonium.kernels import gpu
 from harmonium.model import GradientGraph
-from harmonium.training import distinct_relations
+from harmonium.stepping import distinct_relations
 from kernels.test_triton import DEVICE  # decides how Triton runs, and skips where there is none
 
 
