@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import torch
-import uvicorn
 
 import harmonium
 from harmonium.config import Config, ModelConfig
 from harmonium.graph import Graph, Triples, Vocabulary
 from harmonium.run import Run
-from harmonium.serve import guarded_app
+from harmonium.serve import AT_ONCE, PATIENCE, guarded_app, http_server
 from harmonium.serve.explorer import Explorer
 from harmonium.training import History
 
@@ -34,12 +33,12 @@ class Reply(NamedTuple):
 class Server:
     """A real server on a free port of this machine."""
 
-    def __init__(self, run: Run, **options: Any) -> None:
+    def __init__(self, run: Run, patience: float = PATIENCE, at_once: int = AT_ONCE, **options: Any) -> None:
         self.app = guarded_app(run, **options)
-        self.explorer: Explorer = self.app.app.state.explorer
+        self.explorer: Explorer = self.app.app.state.desk.explorer
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", access_log=False, ws="none"))
+        self.server = http_server(self.app, patience, at_once)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
 
     def __enter__(self) -> Server:

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from playwright import sync_api as browsers
 
 import harmonium
 from harmonium.config import ModelConfig
@@ -18,7 +20,6 @@ from harmonium.graph import Vocabulary
 from serving import Server, large_run, untrained
 from small import make_graph
 
-browsers = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, such as Debian's package of that name")
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -235,6 +236,19 @@ def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
         settled(page, "All entities")
         assert page.locator("main script, main img, main b, header script").count() == 0
         assert "owned" not in page.title().replace(SCRIPT, "")
+
+
+def test_neighbours_of_one_name_link_to_their_own_pages(visit: Callable[..., Any]) -> None:
+    bare = make_graph()
+    graph = dataclasses.replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
+    fact = dict(zip(("head", "relation", "tail"), bare.spell(bare.train[:1])[0], strict=True))
+    with Server(untrained(graph, ModelConfig("distmult", 6))) as server:
+        near = server.get("neighbours", **fact).json["token"]
+        page = visit("#view=fact&" + urlencode(fact), server)
+        settled(page, "twin")
+        links = page.locator("ol.near").last.locator("a").evaluate_all("all => all.map(a => a.href.split('name=')[1])")
+        assert links == [n["id"] for n in near]
+        assert len(set(links)) == len(links) > 1
 
 
 def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from harmonium.errors import HarmoniumError
 
-SECONDS = 30.0  # that one request may take
-AT_ONCE = 64  # connections
+SECONDS = 30.0  # that one request may take, waiting for its turn included
+PATIENCE = 20.0  # seconds for a request to arrive whole, or an answer to be taken
+AT_ONCE = 200  # connections; many systems allow a process 256 open files
 SHORTEST_TOKEN = 16
 
 
@@ -55,19 +57,28 @@ def serve(
     >>> harmonium.serve("runs/demo", ready=print)
     """
     app = guarded_app(run, host, token, watch)
-    import uvicorn
-
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     if ready:
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{shown}]" if ":" in shown else shown
         ready(f"http://{shown}:{port}/" + (f"#token={token}" if token else ""))
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none", limit_concurrency=AT_ONCE,
-        timeout_keep_alive=5, h11_max_incomplete_event_size=16_384, http="h11",
+    http_server(app).run(sockets=[listener])
+
+
+def http_server(app: Any, patience: float = PATIENCE, at_once: int = AT_ONCE) -> Any:
+    """What speaks HTTP for an application: requests wait for their turn, clients that stall are dropped."""
+    import uvicorn
+
+    from harmonium.serve.connection import Connection
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="error", access_log=False, server_header=False, proxy_headers=False, ws="none",
+            timeout_keep_alive=5, h11_max_incomplete_event_size=40_000,
+            http=partial(Connection, patience=patience, at_once=at_once),
+        )
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

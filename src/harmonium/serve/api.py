@@ -1,10 +1,12 @@
 """The HTTP side of the explorer: the JSON API under /api/v1, described by OpenAPI, and the page."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
@@ -25,7 +27,10 @@ from harmonium.serve.explorer import (
     Unknown,
 )
 
-THREADS = 4  # questions that are worked on at once
+QUICK, SLOW = (
+    4,
+    2,
+)  # questions that are worked on at once; with one slow one alone, explanations starve beside the quick
 JSON = "application/json"
 STATIC = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -42,55 +47,68 @@ class Problem(BaseModel):
     suggestions: list[Named] = []
 
 
-def _explorer(request: Request) -> Explorer:
-    return request.app.state.explorer
+class Desk:
+    """Where questions wait for a thread, first come, first served; slow ones in a line of their own."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer, self.quick, self.slow = explorer, CapacityLimiter(QUICK), CapacityLimiter(SLOW)
+
+    async def ask(self, question: Callable[..., Any], *given: Any, slow: bool = False) -> Any:
+        return await run_sync(partial(question, *given), limiter=self.slow if slow else self.quick)
 
 
-Asked = Annotated[Explorer, Depends(_explorer)]
+async def _desk(request: Request) -> Desk:
+    return request.app.state.desk
+
+
+Asked = Annotated[Desk, Depends(_desk)]
 Name = Annotated[str, Query(min_length=1, max_length=500, description="A name or an id.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 NOT_FOUND = {404: {"model": Problem, "description": "A name that is not in the graph."}}
 WRONG = {
     400: {"model": Problem, "description": "A question that cannot be answered."},
+    401: {"model": Problem, "description": "The server was started with a token, which was not given."},
+    414: {"model": Problem, "description": "A query string that is too long."},
     422: {"model": Problem, "description": "A parameter that is missing or out of range."},
+    503: {"model": Problem, "description": "There was no answer in time; ask later, or for less."},
 }
 router = APIRouter(prefix="/api/v1", responses=WRONG)
 
 
 @router.get("/info")
-def info(explorer: Asked) -> dict[str, Any]:
+async def info(desk: Asked) -> dict[str, Any]:
     """The graph, the model, the settings, and the metrics with the protocol that made them."""
-    return explorer.info
+    return desk.explorer.info
 
 
 @router.get("/search")
-def search(
-    explorer: Asked,
+async def search(
+    desk: Asked,
     q: Annotated[str, Query(max_length=200, description="The beginning of a name, or something like it.")] = "",
     kind: Literal["entity", "relation"] = "entity",
     limit: Limit = 10,
 ) -> list[Found]:
     """Entities or relations by name: beginnings first, then parts, then like-sounding."""
-    return explorer.search(q, kind, limit)
+    return await desk.ask(desk.explorer.search, q, kind, limit)
 
 
 @router.get("/facts", responses=NOT_FOUND)
-def facts(
-    explorer: Asked, entity: Name, offset: Annotated[int, Query(ge=0, le=10**9)] = 0, limit: Limit = 100
+async def facts(
+    desk: Asked, entity: Name, offset: Annotated[int, Query(ge=0, le=10**9)] = 0, limit: Limit = 100
 ) -> Facts:
     """What the graph says of an entity."""
-    return explorer.facts(entity, offset, limit)
+    return await desk.ask(desk.explorer.facts, entity, offset, limit)
 
 
 @router.get("/predictions", responses=NOT_FOUND)
-def predictions(explorer: Asked, entity: Name, limit: Limit = 20) -> Predictions:
+async def predictions(desk: Asked, entity: Name, limit: Limit = 20) -> Predictions:
     """The likeliest facts of an entity that the graph does not say."""
-    return explorer.predictions(entity, limit)
+    return await desk.ask(desk.explorer.predictions, entity, limit)
 
 
 @router.get("/answers", responses=NOT_FOUND)
-def answers(
-    explorer: Asked,
+async def answers(
+    desk: Asked,
     head: Name | None = None,
     relation: Name | None = None,
     tail: Name | None = None,
@@ -98,12 +116,12 @@ def answers(
     new_only: bool = False,
 ) -> Replies:
     """The best answers to a query: give exactly two of head, relation and tail."""
-    return explorer.answers(head, relation, tail, limit, new_only)
+    return await desk.ask(desk.explorer.answers, head, relation, tail, limit, new_only)
 
 
 @router.get("/neighbours", responses=NOT_FOUND)
-def neighbours(
-    explorer: Asked,
+async def neighbours(
+    desk: Asked,
     head: Name,
     relation: Name,
     tail: Name,
@@ -115,26 +133,35 @@ def neighbours(
     ] = None,
 ) -> Surroundings:
     """Who is nearest to an entity in the guise that one fact gives it, by composed vector and by token."""
-    return explorer.surroundings(head, relation, tail, Slot(slot), limit, typed, faithfulness)
+    return await desk.ask(desk.explorer.surroundings, head, relation, tail, Slot(slot), limit, typed, faithfulness)
 
 
 @router.get("/explain", responses=NOT_FOUND)
-def explain(
-    explorer: Asked, head: Name, relation: Name, tail: Name, limit: Annotated[int, Query(ge=1, le=10)] = 5
+async def explain(
+    desk: Asked, head: Name, relation: Name, tail: Name, limit: Annotated[int, Query(ge=1, le=10)] = 5
 ) -> dict[str, Any]:
     """Why a fact scores as it does: harmony in its parts, directions of W, and the training facts behind it."""
-    return explorer.explain(head, relation, tail, limit)
+    return await desk.ask(desk.explorer.explain, head, relation, tail, limit, slow=True)
 
 
 @router.get("/map", responses=NOT_FOUND)
-def entity_map(explorer: Asked, limit: Annotated[int, Query(ge=1, le=5000)] = 1000, entity: Name | None = None) -> Map:
+async def entity_map(
+    desk: Asked, limit: Annotated[int, Query(ge=1, le=5000)] = 1000, entity: Name | None = None
+) -> Map:
     """The most connected entities, and one more, by the principal axes of all entity vectors."""
-    return explorer.map(limit, entity)
+    return await desk.ask(desk.explorer.map, limit, entity)
 
 
-def _problem(status: int, error: str, unknown: str | None = None, suggestions: list[Found] | None = None) -> Response:
+def _problem(
+    status: int,
+    error: str,
+    unknown: str | None = None,
+    suggestions: list[Found] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     near = [Named(found.id, found.name) for found in suggestions or ()]
-    return Response(Problem(error=error, unknown=unknown, suggestions=near).model_dump_json(), status, media_type=JSON)
+    problem = Problem(error=error, unknown=unknown, suggestions=near)
+    return Response(problem.model_dump_json(), status, headers, media_type=JSON)
 
 
 async def _on_known_error(_: Request, error: HarmoniumError) -> Response:
@@ -149,19 +176,12 @@ async def _on_bad_parameter(_: Request, error: RequestValidationError) -> Respon
 
 
 async def _on_wrong_address(_: Request, error: HTTPException) -> Response:
-    return _problem(error.status_code, f"{error.detail}; the API is described at /api/v1/openapi.json")
+    text = f"{error.detail}; the API is described at /api/v1/openapi.json"
+    return _problem(error.status_code, text, headers=error.headers)  # which methods are allowed
 
 
 async def _on_bug(_: Request, error: Exception) -> Response:
     return _problem(500, "the server made a mistake; its log says more")
-
-
-@asynccontextmanager
-async def _few_threads(app: FastAPI) -> AsyncIterator[None]:
-    from anyio.to_thread import current_default_thread_limiter
-
-    current_default_thread_limiter().total_tokens = THREADS
-    yield
 
 
 def build_app(explorer: Explorer) -> FastAPI:
@@ -173,9 +193,8 @@ def build_app(explorer: Explorer) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # both need scripts from elsewhere
         redoc_url=None,
-        lifespan=_few_threads,
     )
-    app.state.explorer = explorer
+    app.state.desk = Desk(explorer)
     app.include_router(router)
     for kind, handler in (
         (HarmoniumError, _on_known_error),

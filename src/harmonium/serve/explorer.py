@@ -180,7 +180,7 @@ class Indexed(Graph):
     def _kept(self) -> dict[Any, Any]:
         return {}
 
-    def answers(self, slot: Slot, splits: Sequence[str] = SPLITS) -> Answers:
+    def answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> Answers:
         key = "answers", slot, tuple(splits)
         if key not in self._kept:
             self._kept[key] = super().answers(slot, splits)
@@ -218,9 +218,8 @@ class Names:
     def search(self, text: str, limit: int) -> list[Found]:
         wanted = plain(text)
         matches = []
-        for index, name in enumerate(self.plain):
-            if (at := name.find(wanted)) < 0:
-                continue
+        for index in [index for index, name in enumerate(self.plain) if wanted in name]:
+            name, at = self.plain[index], self.plain[index].find(wanted)
             starts_word = at == 0 or f" {wanted}" in name
             order = 0 if name == wanted else 1 if at == 0 else 2 if starts_word else 3
             matches.append((order, -self.counts[index], len(name), index))
@@ -286,8 +285,8 @@ class Explorer:
 
     @cached_property
     def at(self) -> Any:
-        """lambda -> the same model with another lambda; the last few are kept."""
-        return lru_cache(maxsize=8)(self._at)
+        """lambda -> the same model with another lambda; the last two are kept, each may hold all entity vectors again."""
+        return lru_cache(maxsize=2)(self._at)
 
     @torch.no_grad()
     def _at(self, faithfulness: float) -> GradientGraph:

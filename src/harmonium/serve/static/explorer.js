@@ -179,7 +179,7 @@ class Plot {  // one map of a guise; circles stay, so that they glide when lambd
   }
   draw(places, side, nearest) {
     const at = scale(places.map((place) => place[side]), [SIDE, SIDE], 34), marks = [];
-    const rank = new Map(nearest.map((n, i) => [n.name, i + 1]));
+    const rank = new Map(nearest.map((n, i) => [n.id, i + 1]));
     const sorted = [...places].sort((a, b) => a.here - b.here || a.true - b.true);
     for (const place of sorted) {
       const [x, y] = at(place[side]);
@@ -193,7 +193,7 @@ class Plot {  // one map of a guise; circles stay, so that they glide when lambd
       circle.setAttribute("r", place.here ? 7 : place.true ? 4.5 : 3);
       circle.setAttribute("cx", x);
       circle.setAttribute("cy", y);
-      if (place.here || rank.has(place.name)) marks.push([x, y, place, rank.get(place.name)]);
+      if (place.here || rank.has(place.id)) marks.push([x, y, place, rank.get(place.id)]);
     }
     const shown = new Set(places.map((place) => place.id));
     for (const [id, circle] of this.circles) if (!shown.has(id)) { circle.remove(); this.circles.delete(id); }
@@ -205,9 +205,9 @@ class Plot {  // one map of a guise; circles stay, so that they glide when lambd
   }
 }
 
-function nearList(neighbours, ids) {
+function nearList(neighbours) {
   return el("ol", { class: "near" }, neighbours.map((n) => el("li", { class: n.true ? "true" : "" },
-    el("span", {}, el("a", { href: entityLink({ id: ids.get(n.name) || n.name }) }, n.name), n.true ? " ✓" : "", n.true ? el("span", { class: "unseen" }, "true") : null),
+    el("span", {}, el("a", { href: entityLink(n) }, n.name), n.true ? " ✓" : "", n.true ? el("span", { class: "unseen" }, "true") : null),
     el("small", {}, `${n.distance.toFixed(3)} · #${whole(n.rank)}`))));
 }
 
@@ -255,10 +255,9 @@ const views = {
     const plots = { composed: new Plot(`Map by composed vectors around ${who.name}`), token: new Plot(`Map by tokens around ${who.name}`) };
     const lists = { composed: el("div", {}), token: el("div", {}) };
     const draw = (found) => {
-      const ids = new Map(found.places.map((place) => [place.name, place.id]));
       for (const side of range ? ["composed", "token"] : ["composed"]) {
         plots[side].draw(found.places, side, found[side]);
-        lists[side].replaceChildren(nearList(found[side], ids));
+        lists[side].replaceChildren(nearList(found[side]));
       }
     };
     draw(first);
@@ -369,7 +368,7 @@ const views = {
           ...(found.lambda ? [["lambda", found.lambda.trained === null ? "∞" : String(found.lambda.trained)], ["largest eigenvalue of W", short(found.lambda.largest_eigenvalue)]] : []),
           ["epochs", String(run.epochs)], ["trained", `${run.seconds.toFixed(0)} s`]]))),
       metrics ? card("Link prediction", tags(["mrr", "hits@1", "hits@3", "hits@10", "mr"].map((k) => [k, short(metrics[k])])),
-        el("p", { class: "soft" }, "Protocol: " + Object.entries(protocol).map(([k, v]) => `${k} ${[].concat(v).join("+")}`).join(", "))) : null,
+        el("p", { class: "soft" }, "Protocol: " + Object.entries(protocol).filter(([, v]) => v !== null).map(([k, v]) => `${k} ${[].concat(v).join("+")}`).join(", ") + (run.metrics.estimate ? `; ${run.metrics.estimate.words}` : ""))) : null,
       card("Relations", el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ["relation", "train", "kind", "example"].map((t) => el("th", { scope: "col", class: t === "train" ? "number" : "" }, t)))),
         el("tbody", {}, graph.by_relation.slice(0, 100).map((r) => el("tr", {}, el("td", {}, r.name), el("td", { class: "number" }, whole(r.train)), el("td", {}, r.category), el("td", {}, (r.example || []).join(" · ")))))))),
       el("p", { class: "soft" }, "The API is described at ", el("a", { href: "api/v1/openapi.json" }, "/api/v1/openapi.json"), "."),

@@ -1,0 +1,246 @@
+"""The server under load: python benchmarks/bench_serve.py results/load.json [RUN ...].
+
+A real server (`harmonium serve`, its defaults) on loopback is asked a mix of everything it can do, and of what it must
+refuse, by 64 clients at once that each wait for their answer. Every status is compared with the one that was expected;
+only an explanation may be given up in time (503), as one can take seconds of a core, and is then counted as late.
+The first graph is `atlas`, trained here; each RUN given is asked fewer times. Memory is that of the server process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+
+import harmonium
+from harmonium.commands import open_run
+from harmonium.graph import Graph
+from harmonium.reproduce import commit
+from harmonium.run import environment
+
+SETTINGS = ["model.rank=8", "train.epochs=3"]
+SHARES = {  # of 100 requests
+    "search": 27, "facts": 15, "predictions": 10, "answers": 12, "neighbours": 12, "explain": 2, "map": 3, "info": 4,
+    "description": 1, "page": 8, "unknown name": 3, "bad parameter": 2, "wrong address": 1,
+}  # fmt: skip
+PAGES = ("/", "/explorer.css", "/explorer.js")
+WARM = 0.2  # of the requests, before memory is watched
+
+
+class Request(NamedTuple):
+    kind: str
+    method: str
+    path: str
+    status: int  # that the answer must have
+
+
+class Answer(NamedTuple):
+    kind: str
+    status: int
+    right: bool
+    seconds: float
+
+
+def mixed(graph: Graph, count: int, seed: int) -> list[Request]:
+    """Requests in random order: true facts, their names and beginnings of these, and what must be refused."""
+    draw = random.Random(seed)
+    facts, names, relations = graph.facts().rows().tolist(), graph.entities, graph.relations
+
+    def fact() -> dict[str, str]:
+        head, relation, tail = draw.choice(facts)
+        return {"head": names.ids[head], "relation": relations.ids[relation], "tail": names.ids[tail]}
+
+    def answers() -> dict[str, str]:
+        given = fact()
+        del given[draw.choices(("head", "relation", "tail"), (2, 1, 2))[0]]
+        return given
+
+    parameters: dict[str, Callable[[], dict[str, Any]]] = {
+        "search": lambda: {"q": names.name(draw.randrange(len(names)))[: draw.randint(1, 8)]},
+        "facts": lambda: {"entity": fact()["head"]},
+        "predictions": lambda: {"entity": fact()["head"]},
+        "answers": answers,
+        "neighbours": lambda: fact() | ({"lambda": draw.randint(30, 60) / 10} if draw.random() < 0.3 else {}),
+        "explain": fact,
+        "map": lambda: {"limit": draw.choice((100, 1000, 5000))},
+        "info": dict,
+    }
+
+    def one(kind: str) -> Request:
+        if kind in parameters:
+            return Request(kind, "GET", f"/api/v1/{kind}?{urlencode(parameters[kind]())}", 200)
+        if kind == "unknown name":
+            return Request(kind, "GET", f"/api/v1/facts?{urlencode({'entity': fact()['tail'] + ' ?'})}", 404)
+        if kind == "bad parameter":
+            path, status = draw.choice((("search?limit=0", 422), ("facts", 422), ("answers?head=x", 400)))
+            path = path.replace("=x", "=" + urlencode({"": fact()["head"]})[1:])
+            return Request(kind, "GET", f"/api/v1/{path}", status)
+        if kind == "wrong address":
+            return Request(kind, *draw.choice((("GET", "/api/v1/nothing", 404), ("DELETE", "/api/v1/info", 405))))
+        return Request(kind, "GET", "/api/v1/openapi.json" if kind == "description" else draw.choice(PAGES), 200)
+
+    return [one(kind) for kind in draw.choices(list(SHARES), list(SHARES.values()), k=count)]
+
+
+@contextmanager
+def serving(run: Path) -> Iterator[tuple[int, int]]:
+    """`harmonium serve` on a free port: the port, and the id of the process."""
+    command = [sys.executable, "-m", "harmonium", "serve", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield urlsplit(process.stdout.readline().split()[1]).port, process.pid
+        finally:
+            process.terminate()
+
+
+async def client(port: int, waiting: Iterator[Request], answers: list[Answer]) -> None:
+    """Ask one request after another over one connection, and a new one where the server closed it."""
+    writer = None
+    for request in waiting:
+        begun = time.perf_counter()
+        if writer is None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
+            body = await reader.readexactly(int(fields["content-length"]))
+            status = int(head.split()[1])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            status, fields, body = 0, {"connection": "close"}, b""
+        late = request.kind == "explain" and status == 503
+        whole = request.path in PAGES or body[:1] + body[-1:] in (b"{}", b"[]")
+        answers.append(
+            Answer(request.kind, status, (late or status == request.status) and whole, time.perf_counter() - begun)
+        )
+        if fields.get("connection") == "close":
+            writer.close()
+            writer = None
+    if writer:
+        writer.close()
+
+
+async def asked(port: int, requests: list[Request], clients: int, watch: Callable[[int], None]) -> list[Answer]:
+    waiting, answers = iter(requests), []
+    work = asyncio.gather(*(client(port, waiting, answers) for _ in range(clients)))
+    while not work.done():
+        watch(len(answers))
+        await asyncio.wait({work}, timeout=0.5)
+    await work
+    return answers
+
+
+def resident(process: int) -> float:
+    """Megabytes of a process that are in memory (Linux)."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def figures(answers: list[Answer]) -> dict[str, Any]:
+    """Milliseconds that answers took, by quantile."""
+    times = [1e3 * answer.seconds for answer in answers]
+    p50, p95, p99 = np.quantile(times, (0.5, 0.95, 0.99)).tolist()
+    return {"requests": len(times), "p50_ms": round(p50, 2), "p95_ms": round(p95, 2), "p99_ms": round(p99, 2),
+            "longest_ms": round(max(times), 2)}  # fmt: skip
+
+
+def by_kind(answers: list[Answer]) -> dict[str, Any]:
+    kinds = {kind: [answer for answer in answers if answer.kind == kind] for kind in SHARES}
+    return {"all": figures(answers)} | {kind: figures(found) for kind, found in kinds.items() if found}
+
+
+def load(run: Path, count: int, clients: int, seed: int) -> dict[str, Any]:
+    graph = open_run(run).graph
+    memory: list[tuple[int, float]] = []
+    with serving(run) as (port, process):
+        alone = asyncio.run(asked(port, mixed(graph, min(count // 10, 500), seed + 1), 1, lambda _: None))
+        requests, begun = mixed(graph, count, seed), time.perf_counter()
+        answers = asyncio.run(asked(port, requests, clients, lambda done: memory.append((done, resident(process)))))
+        seconds = time.perf_counter() - begun
+        memory.append((count, resident(process)))
+    warm = [(done, size) for done, size in memory if done >= WARM * count]
+    slope = float(np.polyfit(*zip(*warm, strict=True), 1)[0]) if len(warm) > 2 else 0.0
+    wrong: dict[str, int] = {}
+    for answer in answers + alone:
+        if not answer.right:
+            key = f"{answer.kind}: {answer.status or 'connection lost'}"
+            wrong[key] = wrong.get(key, 0) + 1
+    return {
+        "entities": graph.n_entities,
+        "clients": clients,
+        "requests": len(answers),
+        "wrong_answers": sum(wrong.values()),
+        "wrong_by_kind": wrong,
+        "late_explanations": sum(answer.kind == "explain" and answer.status == 503 for answer in answers),
+        "seconds": round(seconds, 1),
+        "requests_per_second": round(len(answers) / seconds, 1),
+        "under_load": by_kind(answers),
+        "one_client": by_kind(alone),
+        "memory": {
+            "first_mb": round(memory[0][1], 1),
+            "warm_mb": round(warm[0][1], 1),
+            "last_mb": round(memory[-1][1], 1),
+            "most_mb": round(max(size for _, size in memory), 1),
+            "slope_mb_per_1000_requests": round(1000 * slope, 3),
+            "median_last_tenth_mb": round(statistics.median(s for d, s in memory if d >= 0.9 * count), 1),
+        },
+    }
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    about = {key: value for key, value in found.items() if not isinstance(value, dict)}
+    print(name, about, found["wrong_by_kind"], found["memory"], sep="\n")
+    for kind, under in found["under_load"].items():
+        alone = found["one_client"].get(kind, {})
+        print(f"{kind:14}", *(f"{key} {under[key]} ({alone.get(key, '-')})" for key in under), sep="  ", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--fewer", type=int, default=2_000, help="requests to each RUN")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    about = {
+        "command": f"python benchmarks/bench_serve.py {chosen.out} {' '.join(run.name for run in chosen.runs)}".strip()
+        + f" --requests {chosen.requests} --fewer {chosen.fewer} --clients {chosen.clients}",
+        "commit": commit(),
+        "environment": environment(),
+        "cores": os.cpu_count(),
+        "seed": chosen.seed,
+        "shares": SHARES,
+        "load_before": os.getloadavg()[0],
+    }
+    graphs = {}
+    with tempfile.TemporaryDirectory() as folder:
+        atlas = Path(folder) / "atlas"
+        if chosen.requests:
+            harmonium.train(data="atlas", sets=SETTINGS, out=atlas)
+        for run, count in ((atlas, chosen.requests), *((run, chosen.fewer) for run in chosen.runs)):
+            if count:
+                name = open_run(run).graph.name
+                graphs[name] = found = load(run, count, chosen.clients, chosen.seed)
+                show(name, found)
+    chosen.out.write_text(json.dumps(about | {"graphs": graphs}, indent=1) + "\n", encoding="utf-8")
+    if any(found["wrong_answers"] for found in graphs.values()):
+        raise SystemExit("some answers were not those that were asked for")
+
+
+if __name__ == "__main__":
+    main()
