@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harmonium import graph as graph_module
 from harmonium.errors import HarmoniumError
-from harmonium.graph import SPLITS, Graph, Groups, Slot, Triples, Vocabulary
+from harmonium.graph import SPLITS, Graph, Groups, Slot, Triples, Vocabulary, member, mix
 from small import make_graph
 
 ROWS = [[0, 0, 1], [2, 1, 0], [1, 0, 2], [0, 1, 1]]
@@ -84,6 +85,42 @@ def test_answers_are_the_known_fillers_of_the_open_slot(slot: Slot, splits: tupl
     assert set(found) == expected
     assert len(found) == len(expected)
     assert answers.contain(queries).tolist() == [tuple(row) in known for row in queries.rows().tolist()]
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+@pytest.mark.parametrize("splits", [SPLITS, ("train",)])
+@pytest.mark.parametrize("asked", [slice(0, 0), slice(3, 9)])
+def test_answers_to_some_queries_are_all_of_theirs_and_no_others(
+    slot: Slot, splits: tuple[str, ...], asked: slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_module, "PART", 7)
+    graph = make_graph()
+    queries = graph.test[asked]
+    some, everything = graph.answers(slot, splits, queries), graph.answers(slot, splits)
+    for found, expected in zip(some.of(queries), everything.of(queries), strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(some.contain(queries), everything.contain(queries))
+    assert set(some.groups.keys.tolist()) <= set(some.keys(queries).tolist())
+
+
+def test_numbers_too_large_to_pack_are_grouped_too() -> None:
+    keys, values = torch.tensor([2**62, 7, 2**62, 7, 0, 7]), torch.tensor([3, 2**40, 1, 5, 2, 5])
+    groups = Groups.build(keys, values)
+    assert groups.keys.tolist() == [0, 7, 2**62]
+    assert groups.offsets.tolist() == [0, 1, 3, 5]
+    assert groups.values.tolist() == [2, 5, 2**40, 1, 3]
+
+
+def test_mixed_numbers_are_spread_and_none_negative() -> None:
+    found = mix(torch.arange(-5000, 5000))
+    assert len(found.unique()) == 10_000
+    assert int(found.min()) >= 0
+    assert (found >> 60).bincount().tolist() == pytest.approx([1250] * 8, rel=0.15)
+
+
+def test_membership_is_of_values_that_rise() -> None:
+    assert member(torch.tensor([5, 1, 9, -3, 7]), torch.tensor([1, 5, 7])).tolist() == [True, True, False, False, True]
+    assert member(torch.tensor([5]), torch.tensor([], dtype=torch.int64)).tolist() == [False]
 
 
 def test_the_open_slot_of_a_query_is_ignored() -> None:

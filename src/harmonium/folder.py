@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +78,22 @@ def locked(path: Path) -> Iterator[None]:
 # Files -----------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, content: bytes) -> None:
-    """Put a file in its place at once: a draft beside it, synced, renamed."""
-    draft = path.with_name(path.name + ".draft")
+def write(path: Path, content: bytes | Iterable[Any]) -> str:
+    """Put a file, given whole or in parts, in its place at once: a draft beside it, synced, renamed. Its checksum."""
+    draft, checksum = path.with_name(path.name + ".draft"), hashlib.sha256()
     try:
         with open(draft, "wb") as file:
-            file.write(content)
+            for part in [content] if isinstance(content, bytes) else content:
+                file.write(part)
+                checksum.update(part)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
     sync(path.parent)
+    return checksum.hexdigest()
 
 
 def sync(folder: Path) -> None:
@@ -106,15 +109,23 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def checked(path: Path, expected: str) -> bytes:
-    """The contents of a file, which must be what was written."""
+def checked(path: Path, expected: str) -> Path:
+    """A file whose contents must be what was written."""
     try:
-        content = path.read_bytes()
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise HarmoniumError(f"{path}: {error.strerror or error}; the run folder is incomplete") from error
-    if digest(content) != expected:
+    if found != expected:
         raise HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
-    return content
+    return path
+
+
+def settle(path: Path) -> str:
+    """The checksum of a file that another library wrote, once it is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def to_json(value: Any, errors: str = "strict") -> bytes:

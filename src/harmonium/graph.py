@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from harmonium.errors import HarmoniumError
+from harmonium.texts import Texts
 
 SPLITS = ("train", "valid", "test")
+PART = 1 << 22  # facts looked at together
+HINTS = 1_000_000  # names looked at for a hint
 
 
 class Slot(StrEnum):
@@ -72,13 +76,16 @@ class Groups:
 
     @classmethod
     def build(cls, keys: Tensor, values: Tensor) -> Groups:
-        order = torch.argsort(values, stable=True)
-        order = order[torch.argsort(keys[order], stable=True)]
-        keys, values = keys[order], values[order]
-        fresh = torch.ones_like(keys, dtype=torch.bool)
-        fresh[1:] = (keys[1:] != keys[:-1]) | (values[1:] != values[:-1])
-        keys, counts = torch.unique_consecutive(keys[fresh], return_counts=True)
-        return cls(keys, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), values[fresh])
+        """The index of pairs of numbers >= 0."""
+        size = int(values.max()) + 1 if len(values) else 1
+        if len(keys) and int(keys.max()) >= torch.iinfo(torch.int64).max // size:  # a pair does not fit one number
+            rank, numbers = torch.unique(keys, return_inverse=True)
+            return replace(found := cls.build(numbers, values), keys=rank[found.keys])
+        pairs = keys * size + values
+        pairs = torch.from_numpy(_sorted(pairs.numpy())) if pairs.device.type == "cpu" else pairs.sort().values
+        pairs = pairs.unique_consecutive()
+        keys, counts = torch.unique_consecutive(pairs // size, return_counts=True)
+        return cls(keys, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), pairs.remainder_(size))
 
     def _spans(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Where each key's values start and how many there are (zero for an unknown key)."""
@@ -142,40 +149,35 @@ class Answers:
 class Vocabulary:
     """The names of the entities or relations; position = id used by the tensors."""
 
-    ids: Sequence[str]
-    labels: Sequence[str] | None = None  # human-readable names, one per id, where the source has them
+    ids: Texts  # any texts given are kept as these
+    labels: Texts | None = None  # human-readable names, one per id, where the source has them
     kind: str = "entity"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", Texts.of(self.ids))
+        object.__setattr__(self, "labels", None if self.labels is None else Texts.of(self.labels))
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def name(self, index: int) -> str:
+    @property
+    def names(self) -> Texts:
         """What to show a person."""
-        return self.labels[index] if self.labels is not None else self.ids[index]
+        return self.ids if self.labels is None else self.labels
 
-    def titles(self) -> Sequence[str]:
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def titles(self) -> Texts:
         """Names for people where they tell everything apart, identifiers otherwise."""
-        return self.labels if self.labels is not None and len(set(self.labels)) == len(self) else self.ids
-
-    @cached_property
-    def _by_id(self) -> dict[str, int]:
-        return {text: index for index, text in enumerate(self.ids)}
-
-    @cached_property
-    def _by_label(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for index, text in enumerate(self.labels or ()):
-            found.setdefault(text, []).append(index)
-        return found
+        return self.names if self.names.distinct else self.ids
 
     def __contains__(self, name: str) -> bool:
-        return name in self._by_id or name in self._by_label
+        return name in self.ids or name in self.names
 
     def index(self, name: str) -> int:
         """The id of a name (identifier first, then label); a near miss gets a hint."""
-        if name in self._by_id:
-            return self._by_id[name]
-        matches = self._by_label.get(name, [])
+        matches = self.ids.find(name) or self.names.find(name)
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -186,14 +188,34 @@ class Vocabulary:
         raise HarmoniumError(f"no {self.kind} named '{name}' among {len(self):,}{hint}")
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
-        """The known names most like this one."""
+        """The known names most like this one (of the first million: looking at one takes a microsecond)."""
         from rapidfuzz import fuzz, process, utils
 
-        names = [self.name(index) for index in range(len(self))]
         found = process.extract(
-            name, names, scorer=fuzz.WRatio, processor=utils.default_process, limit=count, score_cutoff=60
+            name, self.names[:HINTS], scorer=fuzz.WRatio, processor=utils.default_process, limit=count, score_cutoff=60
         )
         return [match for match, _, _ in found]
+
+
+def _sorted(numbers: NDArray) -> NDArray:
+    """In place: torch would make a copy and an order as well."""
+    numbers.sort()
+    return numbers
+
+
+def mix(numbers: Tensor) -> Tensor:
+    """(n,) int64 >= 0: each number as another that looks random, and depends on it alone."""
+    for shift in (32, 29, 32):
+        high = (numbers >> shift) & (1 << 64 - shift) - 1
+        numbers = (numbers ^ high) * 0x1E3779B97F4A7C15  # wraps round
+    return numbers & torch.iinfo(torch.int64).max
+
+
+def member(values: Tensor, among: Tensor) -> Tensor:
+    """(n,) bool: whether each value is among some that rise."""
+    if not len(among):
+        return torch.zeros_like(values, dtype=torch.bool)
+    return among[torch.searchsorted(among, values).clamp_(max=len(among) - 1)] == values
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,15 +254,31 @@ class Graph:
             [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
         )
 
-    def facts(self, splits: Sequence[str] = SPLITS) -> Triples:
-        """The triples of several splits together."""
-        return Triples.cat([getattr(self, split) for split in splits])
+    def fingerprint(self) -> str:
+        """Sizes and a checksum of the facts: tells whether two processes have the same graph."""
+        crc = 0
+        for split in SPLITS:
+            for slot in Slot:
+                crc = zlib.crc32(getattr(self, split)[slot].contiguous().numpy(), crc)
+        return f"{self!r}, {crc:08x}"
 
-    def answers(self, slot: Slot, splits: Sequence[str] = SPLITS) -> Answers:
-        """The index of known fillers of one slot."""
-        facts = self.facts(splits)
-        empty = Answers(slot, Groups.build(facts.head[:0], facts.head[:0]), self.n_entities)
-        return replace(empty, groups=Groups.build(empty.keys(facts), facts[slot]))
+    def facts(self, splits: Sequence[str] = SPLITS) -> Triples:
+        """The triples of several splits together; those of one are not copied."""
+        filled = [getattr(self, split) for split in splits if len(getattr(self, split))]
+        return filled[0] if len(filled) == 1 else Triples.cat(filled or [self.train[:0]])
+
+    def answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> Answers:
+        """The index of known fillers of one slot; with `queries`, of theirs alone, which takes far less memory."""
+        none = self.train.head[:0]
+        empty = Answers(slot, Groups(none, none.new_zeros(1), none), self.n_entities)
+        keys, values = [none], [none]
+        asked = empty.keys(queries).unique() if queries is not None else None
+        for part in (part for split in splits for part in getattr(self, split).chunks(PART)):
+            found = empty.keys(part)
+            kept = slice(None) if asked is None else member(found, asked)
+            keys.append(found[kept])
+            values.append(part[slot][kept])
+        return replace(empty, groups=Groups.build(torch.cat(keys), torch.cat(values)))
 
     def fillers(self, slot: Slot, splits: Sequence[str] = SPLITS) -> Groups:
         """relation -> entities seen in that slot of it: the candidates of a typed protocol."""

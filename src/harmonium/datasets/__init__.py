@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from harmonium import graph_file
+from harmonium import folder, graph_file
 from harmonium.datasets import download
 from harmonium.errors import HarmoniumError
-from harmonium.graph import Graph, Triples
+from harmonium.graph import SPLITS, Graph, Triples, member, mix
 
 WORTH_CACHING = 20_000  # training triples
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
@@ -61,8 +62,8 @@ def _from_path(path: Path, options: dict[str, Any]) -> Graph:
     from harmonium import formats
 
     graph = _encode(lambda how: formats.read(path, how), options)
-    if len(graph.train) >= WORTH_CACHING:
-        _keep(graph, cached)
+    if len(graph.train) >= WORTH_CACHING and _keep(graph, cached):
+        return graph_file.load(cached)
     return graph
 
 
@@ -80,22 +81,34 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
 
 
+def spare_folder() -> Path | None:
+    """Where large temporary files go: the cache, which lies on a disk, or wherever the system wants them."""
+    with contextlib.suppress(OSError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        if os.access(cache_folder(), os.W_OK):
+            return cache_folder()
+    return None
+
+
 def _cache_of(path: Path, options: dict[str, Any]) -> Path:
     """Where the binary form of these very files is kept: their names, sizes and times make its name."""
     beside = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
     files = sorted({file for file in (path, *beside) if file.is_file()})
     state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = repr((graph_file.ENDING, 2, state, sorted(options.items())))
+    how = sorted(item for item in options.items() if item[0] != "watch")
+    key = repr((graph_file.ENDING, 3, state, how))
     return cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
 
 
-def _keep(graph: Graph, cached: Path) -> None:
+def _keep(graph: Graph, cached: Path) -> bool:
     """Write the cache, whole or not at all; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
         draft = cached.with_suffix(f".{os.getpid()}.draft")
-        draft.write_bytes(graph_file.to_bytes(graph))
+        folder.write(draft, graph_file.parts(graph))
         draft.replace(cached)
+        return True
+    return False
 
 
 def locate(name_or_path: str | os.PathLike[str]) -> Path:
@@ -130,19 +143,33 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
     """
     if not (valid >= 0 and test >= 0 and valid + test < 1):
         raise HarmoniumError(f"valid and test are fractions that leave room for train, not {valid} and {test}")
-    facts = graph.facts()
-    low, high = torch.minimum(facts.head, facts.tail), torch.maximum(facts.head, facts.tail)
-    pair = torch.unique(low * graph.n_entities + high, return_inverse=True)[1]  # (n,) which unordered pair
-    place = torch.rand(int(pair.max()) + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)[pair]
-    part = (place < valid + test).long() + (place < test).long()  # 0 train, 1 valid, 2 test
-    nodes = torch.stack([facts.head, facts.tail, facts.relation + graph.n_entities], dim=1)
-    while True:
-        trained = torch.bincount(nodes[part == 0].flatten(), minlength=graph.n_entities + graph.n_relations) > 0
-        stranded = (part > 0) & ~trained[nodes].all(dim=1)
-        if not stranded.any():
-            break
-        part[torch.isin(pair, pair[stranded])] = 0
-    rows = facts.rows()
-    train, valid_rows, test_rows = (Triples.from_rows(rows[part == p]) for p in range(3))
+    from harmonium.formats.stream import FACTS, chosen
+
+    facts, n = graph.facts(), graph.n_entities
+    place = torch.empty(len(facts), dtype=torch.uint8)  # 0 train, 1 valid, 2 test
+    parts = list(zip(facts.chunks(FACTS), place.split(FACTS), strict=False))
+    for part, into in parts:
+        low, high = torch.minimum(part.head, part.tail), torch.maximum(part.head, part.tail)
+        chance = mix(mix(mix(low) + high) + seed).double() / 2**63  # of a pair, the same wherever it stands
+        into[:] = (chance < valid + test).byte() + (chance < test).byte()
+    stranded = place  # anything but empty
+    while len(stranded):
+        entities, relations = torch.zeros(n, dtype=torch.bool), torch.zeros(graph.n_relations, dtype=torch.bool)
+        for part, into in parts:
+            for trained, ids in ((entities, part.head), (relations, part.relation), (entities, part.tail)):
+                trained[ids[into == 0]] = True
+        found = [
+            _pairs(part[(into > 0) & ~(entities[part.head] & relations[part.relation] & entities[part.tail])], n)
+            for part, into in parts
+        ]
+        stranded = torch.cat(found).unique()
+        for part, into in parts:
+            into[member(_pairs(part, n), stranded)] = 0
+    splits = {name: chosen(facts, place == number) for number, name in enumerate(SPLITS)}
     note = f"split by seed {seed}: {valid:g} valid, {test:g} test asked for; facts over the same pair kept together"
-    return replace(graph, train=train, valid=valid_rows, test=test_rows, notes=(*graph.notes, note))
+    return replace(graph, **splits, notes=(*graph.notes, note))
+
+
+def _pairs(facts: Triples, n_entities: int) -> Tensor:
+    """(n,): the two entities of each fact, in either order, as one number."""
+    return torch.minimum(facts.head, facts.tail) * n_entities + torch.maximum(facts.head, facts.tail)

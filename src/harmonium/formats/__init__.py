@@ -6,15 +6,16 @@ A format returns a `Source`: tables of names (or of ids, when it brings its own 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import polars as pl
-import torch
 
 from harmonium.errors import HarmoniumError
+from harmonium.formats.stream import Column, Numbering, chosen, interleaved, repeated
 from harmonium.graph import SPLITS, Graph, Slot, Triples, Vocabulary
 
 COLUMNS = [slot.value for slot in Slot]
@@ -38,6 +39,7 @@ class Options:
     literals: str = "skip"  # RDF values such as numbers and texts: skip, or keep them as entities
     language: str = "en"  # of RDF labels, where there are several
     query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
+    watch: Callable[[int], object] | None = None  # told how many bytes of text were read
 
     def __post_init__(self) -> None:
         if self.columns is not None:
@@ -59,12 +61,12 @@ class Source:
     """What a format found: `splits` are tables head, relation, tail of String, or of ids into the vocabularies."""
 
     name: str
-    splits: dict[str, pl.DataFrame]
+    splits: dict[str, pl.DataFrame | Iterable[pl.DataFrame]]  # a table, or one part of it after the other
     entities: list[str] | None = None
     relations: list[str] | None = None
     entity_names: dict[str, str] = field(default_factory=dict)  # identifier -> name for people
     relation_names: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()  # these and the names may grow while the splits are read
 
 
 def read(path: Path, options: Options | None = None) -> Source:
@@ -83,38 +85,46 @@ def read(path: Path, options: Options | None = None) -> Source:
 
 def encode(source: Source) -> Graph:
     """Names to ids, in order of first appearance (train first); repeated triples are dropped and counted."""
-    if not len(source.splits.get("train", ())):
-        raise HarmoniumError(f"{source.name}: no facts to train on; some must be of the split train")
-    tables = {split: source.splits.get(split, source.splits["train"].clear()) for split in SPLITS}
-    entities, relations = source.entities, source.relations
-    if entities is None or relations is None:
-        one_line = pl.all().str.replace_all(BREAKS, " ")
-        tables = {split: table.with_columns(one_line) for split, table in tables.items()}
-        everything = pl.concat(tables.values())
-        interleaved = everything.select(pl.concat_list("head", "tail").explode()).to_series()
-        entities = interleaved.unique(maintain_order=True).to_list()
-        relations = everything["relation"].unique(maintain_order=True).to_list()
-        kinds = {"head": pl.Enum(entities), "relation": pl.Enum(relations), "tail": pl.Enum(entities)}
-        tables = {
-            split: table.select(pl.col(c).cast(kinds[c]).to_physical() for c in COLUMNS)
-            for split, table in tables.items()
-        }
-    notes, splits = list(source.notes), {}
-    for split, table in tables.items():
-        distinct = table.unique(maintain_order=True)
-        if len(distinct) < len(table):
-            notes.append(f"{split}: dropped {len(table) - len(distinct):,} repeated triples of {len(table):,}")
-        seen = len(distinct.join(tables["train"].unique(), on=COLUMNS, how="semi")) if split != "train" else 0
-        if seen:
-            notes.append(f"{split}: {seen:,} of {len(distinct):,} triples are in train too (kept): its metrics flatter")
-        splits[split] = Triples(*(torch.from_numpy(distinct[c].cast(pl.Int64).to_numpy().copy()) for c in COLUMNS))
-    return Graph(
+    entities, relations, splits = source.entities, source.relations, {}
+    numbering = (Numbering(), Numbering()) if entities is None or relations is None else None
+    notes: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for split in SPLITS:
+        whole = _columns(source.splits.get(split, ()), numbering)
+        if split == "train" and not len(whole):
+            raise HarmoniumError(f"{source.name}: no facts to train on; some must be of the split train")
+        again = repeated(whole)
+        if dropped := int(again.sum()):
+            notes[split].append(f"{split}: dropped {dropped:,} repeated triples of {len(whole):,}")
+        splits[split] = chosen(whole, ~again) if dropped else whole
+    if numbering:
+        entities, relations = (names.texts() for names in numbering)
+    graph = Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
         Vocabulary(relations, _labels(relations, source.relation_names), "relation"),
         **splits,
         name=source.name,
-        notes=tuple(notes),
     )
+    for split in SPLITS[1:]:
+        facts = splits[split]
+        if seen := int(graph.answers(Slot.TAIL, ("train",), facts).contain(facts).sum()):
+            told = f"{split}: {seen:,} of {len(facts):,} triples are in train too (kept): its metrics flatter"
+            notes[split].append(told)
+    return replace(graph, notes=(*source.notes, *(note for told in notes.values() for note in told)))
+
+
+def _columns(tables: pl.DataFrame | Iterable[pl.DataFrame], numbering: tuple[Numbering, Numbering] | None) -> Triples:
+    """Tables of names, or without a numbering of ids, as columns of ids."""
+    columns = {name: Column() for name in COLUMNS}
+    for table in [tables] if isinstance(tables, pl.DataFrame) else tables:
+        ids = table
+        if numbering:
+            if table.select(pl.any_horizontal(pl.all().str.contains(BREAKS).any())).item():
+                table = table.with_columns(pl.all().str.replace_all(BREAKS, " "))
+            ends = numbering[0](interleaved(table["head"], table["tail"]))
+            ids = {"head": ends[::2], "relation": numbering[1](table["relation"]), "tail": ends[1::2]}
+        for name, column in columns.items():
+            column.add(np.asarray(ids[name], np.int64))
+    return Triples(*(column.tensor() for column in columns.values()))
 
 
 def _labels(ids: list[str], names: dict[str, str]) -> list[str] | None:
@@ -156,7 +166,7 @@ def write(graph: Graph, out: Path, to: str) -> list[str]:
             old.unlink()
     if to == "graph":
         with create(out) as file:
-            file.write(graph_file.to_bytes(graph))
+            file.writelines(graph_file.parts(graph))
     elif bare(out).suffix == f".{to}":
         import_module(f"{__name__}.{WRITERS[to]}").write(graph, out, splits, alone=True)
         if len(splits) > 1 and to in ("nt", "ttl"):

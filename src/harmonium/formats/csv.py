@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 import polars as pl
@@ -21,6 +23,7 @@ from harmonium.formats.tsv import names_beside
 from harmonium.graph import Graph
 
 ENDINGS = (".csv", ".tsv", ".txt")
+ROWS = 1 << 17  # read at a time
 SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -36,15 +39,13 @@ def detect(path: Path, options: Options) -> bool:
 def read(path: Path, options: Options) -> Source:
     files = {"train": path} if path.is_file() else {s: f for s in SPLITS if (f := find(path, s, ENDINGS))}
     notes: list[str] = []
-    tables = {split: _table(file, options, notes) for split, file in files.items()}
-    source = to_source(path.name.split(".")[0] if path.is_file() else path.name, tables, str(path), tuple(notes))
-    for kind, names in names_beside(path.parent if path.is_file() else path).items():
-        getattr(source, kind).update(names)
-    return source
+    parts = {split: partial(_tables, file, options, notes) for split, file in files.items()}
+    name, beside = (path.name.split(".")[0], path.parent) if path.is_file() else (path.name, path)
+    return to_source(name, parts, str(path), names_beside(beside), notes)
 
 
-def _table(path: Path, options: Options, notes: list[str]) -> pl.DataFrame:
-    """The chosen columns of one file."""
+def _tables(path: Path, options: Options, notes: list[str]) -> Iterator[pl.DataFrame]:
+    """The chosen columns of one file, one part after the other."""
     rows = _rows(path, options)
     number, first = next(rows, (0, []))
     if not first:
@@ -53,36 +54,37 @@ def _table(path: Path, options: Options, notes: list[str]) -> pl.DataFrame:
     if header is None:
         header = looks_like_header(first) or any(not name.isdecimal() for name in options.columns or ())
     chosen = pick(first if header else range(1, len(first) + 1), options, f"{path}:{number}")
-    columns: dict[str, list[str]] = {name: [] for name in chosen}
-
-    def add(number: int, row: Sequence[str]) -> None:
-        if len(row) != len(first):
-            raise HarmoniumError(
-                f"{path}:{number}: found {len(row)} columns, the first line has {len(first)}; "
-                "quote cells that contain the separator"
-            )
-        for name, position in chosen.items():
-            if not row[position] and name in COLUMNS:
-                raise HarmoniumError(f"{path}:{number}: the {name} is empty")
-            columns[name].append(row[position])
-
     if not header:
-        add(number, first)
-    for number, row in rows:
-        add(number, row)
-    table = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-    if not header and options.header is None and len(table) > 2 and _stands_apart(table):
-        shown = ", ".join(table.row(0)[:3])
+        rows = chain([(number, first)], rows)
+    apart, count = not header and options.header is None, 0
+    while batch := list(islice(rows, ROWS)):
+        columns: dict[str, list[str]] = {name: [] for name in chosen}
+        for number, row in batch:
+            if len(row) != len(first):
+                raise HarmoniumError(
+                    f"{path}:{number}: found {len(row)} columns, the first line has {len(first)}; "
+                    "quote cells that contain the separator"
+                )
+            for name, position in chosen.items():
+                if not row[position] and name in COLUMNS:
+                    raise HarmoniumError(f"{path}:{number}: the {name} is empty")
+                columns[name].append(row[position])
+        table = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+        apart = apart and _stands_apart([first[chosen[name]] for name in COLUMNS], table[not count :])
+        count += len(table)
+        yield table
+    if not count:
+        yield pl.DataFrame(schema=dict.fromkeys(chosen, pl.String))
+    if apart and count > 2:
+        shown = ", ".join(first[:3])
         notes.append(
             f"{path.name}: the first line ({shown}) shares no name with any other; a header? harmonium convert --header"
         )
-    return table
 
 
-def _stands_apart(table: pl.DataFrame) -> bool:
+def _stands_apart(first: Sequence[str], rest: pl.DataFrame) -> bool:
     """Whether no name of the first row occurs again."""
-    head, relation, tail = table.select(COLUMNS).row(0)
-    rest = table[1:]
+    head, relation, tail = first
     entities = pl.concat([rest["head"], rest["tail"]])
     return not ((rest["relation"] == relation).any() or entities.is_in([head, tail]).any())
 

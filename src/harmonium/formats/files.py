@@ -8,7 +8,7 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +23,7 @@ except ImportError:  # before Python 3.14
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)  # what reading a damaged file raises
 
+BLOCK = 1 << 24  # bytes of a text read at a time
 RATIO, SMALL = 300, 1 << 26  # a packed text may unpack to so many times its size, or to so many bytes
 
 
@@ -72,6 +73,19 @@ class _Unpacked(io.RawIOBase):
     def close(self) -> None:
         self.file.close()
         super().close()
+
+
+def blocks(path: Path, skip_lines: int = 0, watch: Callable[[int], object] | None = None) -> Iterator[bytes]:
+    """The bytes of a text in blocks of whole lines; none starts with a blank line, and none is empty."""
+    with open_bytes(path) as file:
+        for _ in range(skip_lines):
+            file.readline()
+        while block := file.read(BLOCK):
+            block += file.readline()
+            if text := block.lstrip(b"\r\n"):
+                yield text
+            if watch:
+                watch(len(block))
 
 
 def lines(path: Path) -> Iterator[str]:

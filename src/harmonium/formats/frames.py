@@ -20,15 +20,19 @@ def read(data: Any, options: Options) -> Source:
     if isinstance(data, pl.LazyFrame):
         data = data.collect()
     if isinstance(data, pl.DataFrame):
-        return to_source("frame", {"train": from_frame(data, options, "the frame")}, "the frame")
+        return _source("frame", from_frame(data, options, "the frame"), "the frame")
     if maker == "pandas" and hasattr(data, "columns"):
-        return to_source("frame", {"train": from_frame(_from_pandas(data), options, "the frame")}, "the frame")
+        return _source("frame", from_frame(_from_pandas(data), options, "the frame"), "the frame")
     if hasattr(data, "is_directed") and hasattr(data, "edges"):
-        return to_source(str(data.name or "graph"), {"train": _from_networkx(data)}, "the networkx graph")
+        return _source(str(data.name or "graph"), _from_networkx(data), "the networkx graph")
     raise HarmoniumError(
         f"no graph can be made of a {type(data).__name__}; give a name, a path, a pandas or polars frame, "
         "or a directed networkx graph"
     )
+
+
+def _source(name: str, table: pl.DataFrame, where: str) -> Source:
+    return to_source(name, {"train": lambda: [table]}, where)
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:

@@ -56,7 +56,7 @@ def _strings(path: Path, ids: list[str]) -> dict[str, str]:
 def write(graph: Graph, folder: Path) -> None:
     """The folder that LibKGE trains on, less its dataset.yaml."""
     for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
-        _save(folder / f"{kind}_ids.del", pl.DataFrame({"id": range(len(vocabulary)), "name": vocabulary.ids}))
+        _save(folder / f"{kind}_ids.del", pl.DataFrame({"id": range(len(vocabulary)), "name": list(vocabulary.ids)}))
         if (named := names(vocabulary)) is not None:
             _save(folder / f"{kind}_strings.del", named)
     for split in SPLITS:

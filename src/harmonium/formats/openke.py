@@ -97,7 +97,7 @@ def _triples(path: Path, sizes: dict[str, int]) -> pl.DataFrame:
 def write(graph: Graph, folder: Path) -> None:
     """The folder that OpenKE trains on, and names beside."""
     for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
-        _save(folder / f"{kind}2id.txt", pl.DataFrame({"name": vocabulary.ids, "id": range(len(vocabulary))}))
+        _save(folder / f"{kind}2id.txt", pl.DataFrame({"name": list(vocabulary.ids), "id": range(len(vocabulary))}))
     for split in SPLITS:
         if len(triples := getattr(graph, split)):
             _save(folder / f"{split}2id.txt", pl.DataFrame(triples.rows()[:, [0, 2, 1]].numpy()))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +18,8 @@ from harmonium.formats.tsv import names_beside
 from harmonium.graph import Graph
 from harmonium.suspicion import refuse_pickle
 
+ROWS = 1 << 20  # read at a time
+
 
 def detect(path: Path, options: Options) -> bool:
     return path.suffix == ".parquet" if path.is_file() else (path / "train.parquet").is_file()
@@ -22,20 +27,30 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     files = {split: path / f"{split}.parquet" for split in SPLITS} if path.is_dir() else {"train": path}
-    tables = {split: _table(file, options) for split, file in files.items() if file.is_file()}
-    source = to_source(path.stem if path.is_file() else path.name, tables, str(path))
-    for kind, names in names_beside(path if path.is_dir() else path.parent).items():
-        getattr(source, kind).update(names)
-    return source
+    parts = {split: partial(_tables, file, options) for split, file in files.items() if file.is_file()}
+    beside = names_beside(path if path.is_dir() else path.parent)
+    return to_source(path.stem if path.is_file() else path.name, parts, str(path), beside)
 
 
-def _table(path: Path, options: Options) -> pl.DataFrame:
+def _tables(path: Path, options: Options) -> Iterator[pl.DataFrame]:
     refuse_pickle(path)
     try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        frame, start = read_frame(path).lazy(), 0
+        while len(part := frame.slice(start, ROWS).collect()) or start == 0:
+            yield from_frame(part, options, str(path), start)
+            start += ROWS
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise HarmoniumError(f"{path}: not a Parquet file that can be read ({error})") from error
-    return from_frame(frame, options, str(path))
+
+
+def read_frame(path: Path) -> pl.LazyFrame:
+    """The table in a file, tried in a process of its own first: some damaged files make polars end its process."""
+    script = "import sys, polars; any(part is None for part in polars.scan_parquet(sys.argv[1]).collect_batches())"
+    tried = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, errors="replace")
+    if tried.returncode:
+        said = tried.stderr.split() and tried.stderr.strip().splitlines()[-1]
+        raise OSError(said if said and tried.returncode > 0 else "polars cannot go on after it")
+    return pl.scan_parquet(path)
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:

@@ -8,12 +8,14 @@ split. Names that are no IRIs are written as urn:harmonium:name:..., and read ba
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy as np
 import polars as pl
 
 from harmonium.errors import HarmoniumError
@@ -70,7 +72,7 @@ class Facts:
         self.ox, self.options = pyoxigraph(), options
         self.entities: dict[str, int] = {}
         self.relations: dict[str, int] = {}
-        self.rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
+        self.rows = {split: array("q") for split in SPLITS}  # head, relation, tail, head, ...
         self.labels: dict[str, tuple[tuple[int, int], str]] = {}  # identifier -> how welcome, name
         self.skipped: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -95,7 +97,7 @@ class Facts:
                 self.relations.setdefault(relation, len(self.relations)),
                 self.entities.setdefault(tail, len(self.entities)),
             )
-            self.rows[split].append(ids)
+            self.rows[split].extend(ids)
 
     def _welcome(self, language: str | None) -> int:
         """0 for the language asked for, 1 for none, 2 for English, 3 for any other."""
@@ -106,8 +108,8 @@ class Facts:
     def source(self, name: str, where: str) -> Source:
         if not any(self.rows.values()):
             raise HarmoniumError(f"{where}: no facts between entities in it ({dict(self.skipped) or 'it is empty'})")
-        schema = dict.fromkeys(COLUMNS, pl.Int64)
-        splits = {s: pl.DataFrame(rows, schema=schema, orient="row") for s, rows in self.rows.items() if rows}
+        tables = {split: np.frombuffer(rows, np.int64).reshape(-1, 3) for split, rows in self.rows.items() if rows}
+        splits = {split: pl.DataFrame(rows, schema=COLUMNS) for split, rows in tables.items()}
         notes = (*self.notes, *(f"skipped {count:,} {what}" for what, count in self.skipped.items()))
         entities, relations = list(self.entities), list(self.relations)
         names = {identifier: name for identifier, (_, name) in self.labels.items()}

@@ -6,7 +6,7 @@ names for people. Both are left alone when the columns are chosen by the user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -21,6 +21,7 @@ ALIASES = {
     "tail": {"tail", "object", "target", "to", "dst", "obj", "o", "tail_id"},
 }
 NAMES = tuple(f"{column}_name" for column in COLUMNS)
+TEXT = {"identifier": pl.String, "name": pl.String}
 SPLIT_WORDS = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
 
 
@@ -58,8 +59,8 @@ def _position(found: Sequence[Any], wanted: str, where: str) -> int:
     raise HarmoniumError(f"{where}: no column '{wanted}'; there are {', '.join(names)} (numbered from 1)")
 
 
-def from_frame(frame: pl.DataFrame, options: Options, where: str) -> pl.DataFrame:
-    """The columns of facts as strings; an empty cell is an error that names its row."""
+def from_frame(frame: pl.DataFrame, options: Options, where: str, before: int = 0) -> pl.DataFrame:
+    """The columns of facts as strings; an empty cell is an error that names its row, counted on from `before`."""
     chosen = pick(frame.columns, options, where)
     try:
         table = frame.select(pl.nth(i).cast(pl.String).alias(name) for name, i in chosen.items())
@@ -68,31 +69,58 @@ def from_frame(frame: pl.DataFrame, options: Options, where: str) -> pl.DataFram
     for column in COLUMNS:
         empty = table[column].is_null() | (table[column] == "")
         if empty.any():
-            raise HarmoniumError(f"{where}: row {empty.arg_max() + 1}: the {column} is empty")
+            raise HarmoniumError(f"{where}: row {before + empty.arg_max() + 1}: the {column} is empty")
     return table
 
 
-def to_source(name: str, tables: dict[str, pl.DataFrame], where: str, notes: tuple[str, ...] = ()) -> Source:
-    """Tables of facts by split, or one with a column `split`, as a Source."""
-    everything = pl.concat(tables.values(), how="diagonal")
-    if everything.is_empty():
-        raise HarmoniumError(f"{where}: no triples in it; fill it or remove it")
-    if "split" in everything.columns and list(tables) == ["train"]:
-        words = everything["split"].str.strip_chars().str.to_lowercase().replace(SPLIT_WORDS)
-        odd = everything.with_row_index("row", offset=1).filter(~words.is_in(SPLITS) | words.is_null())
-        if len(odd):
-            wrong = f"row {odd['row'][0]}: split '{odd['split'][0]}'"
-            raise HarmoniumError(f"{where}: {wrong} is not train, valid or test; mend it or rename the column")
-        tables = {split: part for split in SPLITS if len(part := everything.filter(words == split))}
-        if "train" not in tables:
+def to_source(
+    name: str,
+    tables: Mapping[str, Callable[[], Iterable[pl.DataFrame]]],
+    where: str,
+    beside: Mapping[str, dict[str, str]] | None = None,
+    notes: Sequence[str] = (),
+) -> Source:
+    """Tables of facts by split, or one with a column `split`, as a Source.
+
+    Each is a function that reads the parts of a table; names in them are noted as they are read, `beside` win over them.
+    """
+    source = Source(name, {}, notes=notes, **{kind: dict(names) for kind, names in (beside or {}).items()})
+    named: dict[str, dict[str, str]] = {column: {} for column in COLUMNS}  # the first name of each identifier
+
+    def facts(parts: Callable[[], Iterable[pl.DataFrame]], only: str | None) -> Iterator[pl.DataFrame]:
+        rows = kept = 0
+        for part in parts():
+            for column, title in zip(COLUMNS, NAMES, strict=True):
+                if title in part.columns:
+                    pairs = part.select(column, title).filter(pl.col(title).str.len_bytes() > 0)
+                    named[column] = dict(pairs.unique(column, keep="first").iter_rows()) | named[column]
+            dealt = part if only is None else part.filter(_words(part, where, rows) == only)
+            rows, kept = rows + len(part), kept + len(dealt)
+            yield dealt.select(COLUMNS)
+        if not rows and len(tables) == 1:
+            raise HarmoniumError(f"{where}: no triples in it; fill it or remove it")
+        if not kept and only == "train":
             raise HarmoniumError(f"{where}: no facts of the split train")
-    names: dict[str, dict[str, str]] = {"entity_names": {}, "relation_names": {}}
-    for column, title in zip(COLUMNS, NAMES, strict=True):
-        if title in everything.columns:
-            kind = "relation_names" if column == "relation" else "entity_names"
-            pairs = everything.select(column, title).filter(pl.col(title).str.len_bytes() > 0)
-            names[kind] |= dict(pairs.unique(column, keep="first").iter_rows())
-    return Source(name, {s: table.select(COLUMNS) for s, table in tables.items()}, **names, notes=notes)
+        source.entity_names.update(named["head"] | named["tail"])
+        source.relation_names.update(named["relation"])
+        for kind, names in (beside or {}).items():
+            getattr(source, kind).update(names)
+
+    if list(tables) == ["train"] and "split" in next(iter(tables["train"]())).columns:
+        source.splits.update({split: facts(tables["train"], split) for split in SPLITS})
+    else:
+        source.splits.update({split: facts(parts, None) for split, parts in tables.items()})
+    return source
+
+
+def _words(part: pl.DataFrame, where: str, before: int) -> pl.Series:
+    """The column `split` in our words; another word is an error that names its row."""
+    words = part["split"].str.strip_chars().str.to_lowercase().replace(SPLIT_WORDS)
+    odd = part.with_row_index("row", offset=before + 1).filter(~words.is_in(SPLITS) | words.is_null())
+    if len(odd):
+        wrong = f"row {odd['row'][0]}: split '{odd['split'][0]}'"
+        raise HarmoniumError(f"{where}: {wrong} is not train, valid or test; mend it or rename the column")
+    return words
 
 
 def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
@@ -101,7 +129,7 @@ def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
 
     def texts(column: str, words: Sequence[str]) -> pl.Series:
         ids = getattr(graph.facts(splits), column).numpy()
-        return pl.Series(words, dtype=pl.String).gather(ids)
+        return pl.Series(list(words), dtype=pl.String).gather(ids)
 
     table = pl.DataFrame({column: texts(column, vocabularies[column].ids) for column in COLUMNS})
     if alone and len(splits) > 1:
@@ -117,4 +145,4 @@ def names(vocabulary: Vocabulary) -> pl.DataFrame | None:
     """Identifier and name, where there are names."""
     if vocabulary.labels is None:
         return None
-    return pl.DataFrame({"identifier": vocabulary.ids, "name": vocabulary.labels}, schema_overrides={"name": pl.String})
+    return pl.DataFrame({"identifier": list(vocabulary.ids), "name": list(vocabulary.labels)}, schema_overrides=TEXT)

@@ -6,14 +6,14 @@ beside them hold identifier TAB name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from harmonium.errors import HarmoniumError
 from harmonium.formats import COLUMNS, SPLITS, Options, Source
-from harmonium.formats.files import BROKEN, OPENERS, create, find, lines, open_bytes
+from harmonium.formats.files import BROKEN, blocks, create, find, lines
 from harmonium.graph import Graph
 
 ENDINGS = (".txt", ".tsv")
@@ -25,43 +25,42 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     if path.is_file():
-        return Source(path.name.split(".")[0], {"train": read_columns(path, COLUMNS)}, **names_beside(path.parent))
+        train = tables(path, COLUMNS, watch=options.watch)
+        return Source(path.name.split(".")[0], {"train": train}, **names_beside(path.parent))
     files = {split: file for split in SPLITS if (file := find(path, split, ENDINGS))}
-    return Source(path.name, {s: read_columns(f, COLUMNS) for s, f in files.items()}, **names_beside(path))
+    return Source(
+        path.name, {s: tables(f, COLUMNS, watch=options.watch) for s, f in files.items()}, **names_beside(path)
+    )
 
 
 def read_columns(path: Path, columns: list[str], skip_lines: int = 0, separator: str = "\t") -> pl.DataFrame:
     """A table of strings; a line of another width is an error that names it."""
+    return pl.concat(tables(path, columns, skip_lines, separator))
+
+
+def tables(
+    path: Path,
+    columns: list[str],
+    skip_lines: int = 0,
+    separator: str = "\t",
+    watch: Callable[[int], object] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """The same, one part after the other."""
+    empty = True
     try:
-        table = pl.read_csv(
-            _unpacked(path), separator=separator, has_header=False, quote_char=None,
-            skip_lines=_first_filled(path, skip_lines), schema=dict.fromkeys(columns, pl.String),
-        )  # fmt: skip
+        for block in blocks(path, skip_lines, watch):
+            table = pl.read_csv(
+                block, separator=separator, has_header=False, quote_char=None, schema=dict.fromkeys(columns, pl.String)
+            )
+            table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+            if table.null_count().sum_horizontal().item():
+                raise _explain(path, columns, skip_lines, separator, None)
+            empty = empty and table.is_empty()
+            yield table
     except (pl.exceptions.PolarsError, *BROKEN) as error:
         raise _explain(path, columns, skip_lines, separator, error) from error
-    table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-    if table.null_count().sum_horizontal().item():
-        raise _explain(path, columns, skip_lines, separator, None)
-    if table.is_empty():
+    if empty:
         raise HarmoniumError(f"{path}: no triples in it; fill it or remove it")
-    return table
-
-
-def _unpacked(path: Path) -> Path | bytes:
-    if path.suffix not in OPENERS:
-        return path
-    with open_bytes(path) as file:
-        return file.read()
-
-
-def _first_filled(path: Path, skip_lines: int) -> int:
-    """How many lines come before the first that is not blank: polars takes the number of columns from there."""
-    number = 0
-    with open_bytes(path) as file:
-        for number, raw in enumerate(file):
-            if number >= skip_lines and raw.strip(b"\r\n"):
-                return number
-    return number + 1
 
 
 def _explain(
