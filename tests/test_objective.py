@@ -8,9 +8,21 @@ import torch
 
 from harmonium.composition import find_composition
 from harmonium.config import ModelConfig, TrainConfig
+from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot, Triples
+from harmonium.harmony import Harmony
 from harmonium.model import GradientGraph
-from harmonium.objective import CONTRASTIVE, TypeHead, contrast, draw_negatives, full_softmax, n3, relation_softmax
+from harmonium.objective import (
+    CONTRASTIVE,
+    SAMPLERS,
+    TypeHead,
+    contrast,
+    draw_negatives,
+    full_softmax,
+    n3,
+    relation_softmax,
+    spread,
+)
 from harmonium.training import build_model
 from laws import models
 
@@ -126,6 +138,79 @@ def test_negatives_are_uniform_and_apart_for_each_side() -> None:
         assert ids.shape == (1000, 20)
         assert ids.flatten().bincount(minlength=5).tolist() == pytest.approx([4000] * 5, rel=0.05)
     assert not torch.equal(drawn[Slot.HEAD], drawn[Slot.TAIL])
+
+
+def star() -> Triples:
+    """Entity 0 in nine facts, 1 to 9 in one each, 10 in none; relation 1 has one."""
+    return Triples.from_rows([[0, 0, other] for other in range(1, 9)] + [[9, 1, 0]])
+
+
+def test_samplers_draw_as_they_say() -> None:
+    assert set(SAMPLERS) == set(typing.get_args(typing.get_type_hints(TrainConfig)["sampler"]))
+    batch, train = Triples.from_rows([[0, 0, 1], [9, 1, 0]] * 500), star()
+    drawn = {name: kind(train, 11).draw(batch, 40, torch.Generator().manual_seed(0)) for name, kind in SAMPLERS.items()}
+    again = {name: kind(train, 11).draw(batch, 40, torch.Generator().manual_seed(0)) for name, kind in SAMPLERS.items()}
+    for name, sides in drawn.items():
+        assert all(ids.shape == (1000, 40) and ids.equal(again[name][slot]) for slot, ids in sides.items())
+        assert not sides[Slot.HEAD].equal(sides[Slot.TAIL])
+    weights = [10**0.75, *[2**0.75] * 9, 1]
+    for ids in drawn["degree"].values():
+        assert ids.flatten().bincount(minlength=11).tolist() == pytest.approx(
+            [40_000 * w / sum(weights) for w in weights], rel=0.06
+        )
+    typed = drawn["typed"]
+    assert typed[Slot.HEAD][0::2, :20].unique().tolist() == [0]
+    assert typed[Slot.HEAD][1::2, :20].unique().tolist() == [9]
+    seen = typed[Slot.TAIL][0::2, :20].flatten().bincount(minlength=11)
+    assert seen.tolist() == [0, *[pytest.approx(1250, rel=0.1)] * 8, 0, 0]
+    anyone = typed[Slot.TAIL][:, 20:].flatten().bincount(minlength=11)
+    assert anyone.tolist() == pytest.approx([20_000 / 11] * 11, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["degree", "typed"])
+def test_the_softmax_of_drawn_negatives_is_corrected_for_how_they_were_drawn(name: str) -> None:
+    """With the shift the best scores are log p whatever q is: there the gradient vanishes in the mean."""
+    n, generator = 5, torch.Generator().manual_seed(0)
+    sampler = SAMPLERS[name](Triples.from_rows([[t, 0, t] for t in [0] * 16 + [1] * 4 + [2]]), n)
+    p = torch.tensor([0.1, 0.15, 0.2, 0.25, 0.3], dtype=torch.float64)
+    truth = torch.multinomial(p, 400_000, replacement=True, generator=generator)
+    batch = Triples(truth, torch.zeros_like(truth), truth)
+    negatives = sampler.draw(batch, 4, generator)
+    places = torch.rand(len(truth), 4, generator=generator).argsort(dim=1)  # halves mixed: each is drawn by q
+    ids = torch.cat(
+        [torch.cat([truth[:, None], negatives[s].gather(1, places)], dim=1) for s in (Slot.HEAD, Slot.TAIL)]
+    )
+    shift = sampler.shift(batch, {slot: some.gather(1, places) for slot, some in negatives.items()})
+    for by, is_zero in ((shift, True), (torch.zeros_like(shift), False)):
+        scores = p.log().requires_grad_()
+        (gradient,) = torch.autograd.grad(CONTRASTIVE["sampled"](scores[ids] - by, 1.0), scores)
+        assert (
+            gradient.abs().max() < (2e-3 if name == "degree" else 1e-2)
+        ) == is_zero  # typed: half and half, so nearly
+
+
+@pytest.mark.parametrize("name", ["hole", "distmult", "tensorproduct", "concatenation"])
+def test_shared_negatives_score_as_if_each_triple_had_them(name: str) -> None:
+    batch = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4], [5, 0, 6]])
+    shared = {slot: torch.tensor([[5, 6, 1], [9, 10, 2]]) for slot in (Slot.HEAD, Slot.TAIL)}
+    own = {slot: ids[[0, 0, 1, 1]] for slot, ids in shared.items()}
+    composition = find_composition(name)
+    dim = composition.dim(4, composition.relation_dim(4))
+    low_rank = GradientGraph(composition, 11, 3, 4, Harmony(dim, 2.0, rank=2)).initialise().double()
+    for model in [*models(composition, 4), low_rank]:
+        scores = [contrast(model.snapshot(), batch, ids) for ids in (shared, own)]
+        torch.testing.assert_close(*scores, rtol=1e-9, atol=1e-9)
+        found, wanted = (torch.autograd.grad(s.square().sum(), model.entity)[0] for s in scores)
+        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_triples_share_their_negatives_in_even_parts() -> None:
+    sampler = SAMPLERS["uniform"](star(), 11, shared=4)
+    for size, rows in ((12, 3), (10, 5), (7, 7)):
+        assert sampler.draw(star()[[0] * size], 6, torch.Generator())[Slot.TAIL].shape == (rows, 6)
+    assert spread(torch.tensor([[1], [2]]), 6).flatten().tolist() == [1, 1, 1, 2, 2, 2]
+    with pytest.raises(HarmoniumError, match="leave train.shared at 1"):
+        SAMPLERS["typed"](star(), 11, shared=4)
 
 
 @pytest.mark.parametrize("reciprocal", [False, True])

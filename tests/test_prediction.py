@@ -8,6 +8,7 @@ import torch
 
 import harmonium
 from harmonium import evaluation
+from harmonium import model as model_module
 from harmonium.calibration import calibrate, probabilities
 from harmonium.config import Config, ModelConfig
 from harmonium.errors import HarmoniumError
@@ -129,6 +130,24 @@ def test_predict_answers_by_label_from_a_run() -> None:
 def big() -> tuple[GradientGraph, Graph]:
     graph = make_graph(20, 3, (200, 60, 60))
     return random_model(graph), graph
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+def test_candidates_in_blocks_answer_alike(monkeypatch, slot: Slot) -> None:
+    model, graph = big()
+    sure, queries, allowed = calibrate(model, graph), graph.test[:30], torch.tensor([0, 1, 2])
+    options = [{}, {"new_only": True}, {"allowed": allowed}] + ([] if slot is Slot.RELATION else [{"typed": True}])
+    ask_all = lambda: [list(answer_all(model, graph, slot, queries, 5, calibration=sure, **o)) for o in options]  # noqa: E731
+    whole, facts = ask_all(), list(score_all(model, graph, queries, sure))
+    for block in (1, 3, 7, 19):
+        monkeypatch.setitem(model_module.BLOCK, "cpu", block)
+        for one, other in zip(chain(*chain(*ask_all())), chain(*chain(*whole)), strict=True):
+            assert (one.rank, one.id, one.known) == (other.rank, other.id, other.known)
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            assert one.probability == pytest.approx(other.probability, rel=1e-4)
+        for one, other in zip(score_all(model, graph, queries, sure), facts, strict=True):
+            assert (one.rank, one.head_rank) == (other.rank, other.head_rank)
+            assert [one.score, one.probability] == pytest.approx([other.score, other.probability], rel=1e-4)
 
 
 @pytest.mark.parametrize("slot", list(Slot))

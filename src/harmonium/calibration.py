@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from harmonium import folder
 from harmonium.classification import logistic, reliability
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import CHUNK_NUMBERS, Scorer, steady
+from harmonium.evaluation import Scorer, best, chunk_size, inside, steady, weigh
 from harmonium.graph import SPLITS, Answers, Graph, Slot, Triples
 
 if TYPE_CHECKING:
@@ -103,15 +103,6 @@ def questions(graph: Graph, slot: Slot, splits: Sequence[str]) -> Triples:
     return Triples(*(columns[place] for place in Slot))
 
 
-def scored(scorer: Scorer, graph: Graph, slot: Slot, queries: Triples) -> Iterator[tuple[Triples, Tensor]]:
-    """The queries in chunks of bounded memory, with the scores (b, n_candidates) of each."""
-    candidates = graph.n_relations if slot is Slot.RELATION else graph.n_entities
-    for part in queries.chunks(max(1, CHUNK_NUMBERS["cpu"] // candidates)):
-        with torch.no_grad():
-            scores = scorer.score_slot(slot, part)
-        yield part, scores
-
-
 def calibrate(
     scorer: Scorer, graph: Graph, count: int = QUESTIONS, watch: Callable[[int], None] | None = None
 ) -> Calibration:
@@ -150,15 +141,18 @@ def _examples(
     known, true = graph.answers(slot, SPLITS[:place]), graph.answers(slot, (split,))
     later = graph.answers(slot, SPLITS[place + 1 :]) if place + 1 < len(SPLITS) else None
     parts = [(torch.empty(0, 2, dtype=torch.float64), torch.empty(0, dtype=torch.bool))]
-    for part, scores in scored(scorer, graph, slot, asked):
-        total, own = scores.logsumexp(1, keepdim=True), known.of(part)
-        for pairs in (own, later.of(part) if later else None):
-            if pairs is not None:
-                scores[pairs] = -torch.inf
-        best = scores.topk(min(BEST, scores.shape[1]))
-        there = best.values.isfinite().cpu()
-        inputs = features(best.values, total, own[0].bincount(minlength=len(part))[:, None])
-        parts.append((inputs[there], holds(true, slot, part, best.indices)[there]))
+    for part in asked.chunks(chunk_size(scorer, slot, asked) if len(asked) else 1):
+        own, unasked = known.of(part), later.of(part) if later else None
+
+        def sink(start: int, scores: Tensor, all_pairs: Sequence = (own, unasked)) -> None:
+            for pairs in all_pairs:
+                if pairs is not None:
+                    scores[inside(pairs, start, scores.shape[1])] = -torch.inf
+
+        found = best(scorer, slot, part, BEST, sink)
+        there = found.values.isfinite().cpu()
+        inputs = features(found.values, found.total, own[0].bincount(minlength=len(part))[:, None])
+        parts.append((inputs[there], holds(true, slot, part, found.indices)[there]))
         if watch:
             watch(len(part))
     return *(torch.cat(column) for column in zip(*parts, strict=True)), len(asked)
@@ -178,7 +172,7 @@ def calibration_of(run: Run, watch: Callable[[int], None] | None = None) -> Cali
     """The calibration of a run, made once and kept in its folder."""
     content = hashlib.sha256()
     for part in _content(run):
-        content.update(part.numpy())
+        content.update(part.flatten().view(torch.uint8).numpy())
     of, path = content.hexdigest(), run.path / FILE if run.path else None
     if of not in _made and path is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -204,9 +198,10 @@ def probabilities(scorer: Scorer, graph: Graph, calibration: Calibration, slot: 
     """(n,): the probability of each triple as the answer to its question with that slot open."""
     if slot not in calibration.fits:
         raise HarmoniumError(f"'{graph.name}' has too few validation facts to give {slot} answers a probability")
-    known, found = graph.answers(slot), []
-    for part, scores in scored(steady(scorer), graph, slot, triples):
-        others = known.of(part)[0].bincount(minlength=len(part)) - known.contain(part).long()
-        own = scores.gather(1, part[slot][:, None].to(scores.device))[:, 0]
-        found.append(calibration.probabilities(slot, own, scores.logsumexp(1), others))
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+    others = count_others(graph.answers(slot, queries=triples), triples)
+    return calibration.probabilities(slot, *weigh(scorer, slot, triples), others)
+
+
+def count_others(known: Answers, triples: Triples) -> Tensor:
+    """(n,): how many known answers the question of each triple has beside it."""
+    return known.of(triples)[0].bincount(minlength=len(triples)) - known.contain(triples).long()

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from harmonium import kernels
 from harmonium.calibration import Calibration, features
-from harmonium.evaluation import CHUNK_NUMBERS, Scorer, steady
+from harmonium.distributed import World
+from harmonium.evaluation import CHUNK_NUMBERS, Scorer, steady, weigh
 from harmonium.graph import Graph, Slot, Triples
 
 ROUNDING = 1e-2  # by which a bound may be too low
@@ -59,8 +60,11 @@ def complete(
     typed: bool = True,
     calibration: Calibration | None = None,
     watch: Callable[[int], None] | None = None,
+    world: World | None = None,
 ) -> Missing:
     """The `top` most probable facts of some relations (all when left out) that no split has.
+
+    In a `world` each process asks for a part of the heads, and all have the best of all.
 
     `typed`: heads and tails that the relation was seen with, and themselves as their own tail only where it has such
     facts. Equals come by relation, head and tail. Without a calibration the softmax stands for the probability.
@@ -75,16 +79,20 @@ def complete(
             return calibration.logits(Slot.TAIL, scores, total, answered)
         return features(scores, total, answered)[..., 0]
 
-    size = max(1, CHUNK_NUMBERS["cpu"] // graph.n_entities)
+    narrow = typed and hasattr(
+        scorer, "slot_map"
+    )  # then nobody is scored but the tails, and the sum over all by blocks
     best = torch.empty(0, 5, dtype=torch.float64)  # log-odds, score, head, relation, tail
     for relation in range(graph.n_relations) if relations is None else sorted(set(relations)):
         number = torch.tensor([relation])
         heads, tails = (fillers[s].lookup(number)[1] if typed else everyone for s in (Slot.HEAD, Slot.TAIL))
+        heads = heads if world is None else heads[world.rank :: world.size]
         asked = Triples(heads, number.expand(len(heads)), torch.zeros_like(heads))
         place = torch.full((graph.n_entities,), -1).index_put((tails,), torch.arange(len(tails)))
         barred = place[heads] if typed and relation not in loops else torch.full_like(heads, -1)
         hopes = torch.full((len(heads),), torch.inf, dtype=torch.float64)  # no answer has higher log-odds
-        if typed and hasattr(scorer, "slot_map"):
+        size = max(1, CHUNK_NUMBERS["cpu"] // (max(len(tails), 1) if narrow else graph.n_entities))
+        if narrow:
             for rows in torch.arange(len(heads)).split(size):
                 scores = _scores_among(scorer, asked[rows], tails)
                 total, answered = scores.logsumexp(1), _sink(scores, known.of(asked[rows]), place, barred[rows])
@@ -95,9 +103,12 @@ def complete(
             if len(best) == top and hopes[rows[0]] < best[-1, 0]:
                 continue
             part = asked[rows]
-            with torch.no_grad():
-                scores = scorer.score_slot(Slot.TAIL, part)
-            total, scores = scores.logsumexp(1), scores[:, tails]  # (b, m)
+            if narrow:
+                total, scores = weigh(scorer, Slot.TAIL, part)[1], _scores_among(scorer, part, tails)  # (b, m)
+            else:
+                with torch.no_grad():
+                    scores = scorer.score_slot(Slot.TAIL, part)
+                total, scores = scores.logsumexp(1), scores[:, tails]
             answered = _sink(scores, known.of(part), place, barred[rows])
             least = scores.topk(min(top, scores.shape[1])).values[:, -1:]
             row, column = ((scores >= least) & (scores > -torch.inf)).nonzero(as_tuple=True)
@@ -105,6 +116,8 @@ def complete(
             odds = log_odds(value, total[row], answered[row])
             found = torch.stack([odds, value, part.head[row], part.relation[row], tails[column]], dim=1)
             best = _ordered(torch.cat([best, found]), graph.n_entities)[:top]
+    if world is not None:
+        best = _ordered(torch.cat(world.collect(best)), graph.n_entities)[:top]
     return Missing(Triples.from_rows(best[:, 2:].long()), best[:, 1], best[:, 0].sigmoid() if calibrated else None)
 
 
@@ -127,4 +140,4 @@ def _ordered(found: Tensor, n_entities: int) -> Tensor:
 @torch.no_grad()
 def _scores_among(scorer: Any, queries: Triples, tails: Tensor) -> Tensor:
     """(b, m): the scores of some tails alone."""
-    return kernels.all_scores(scorer.form, scorer.slot_map(Slot.TAIL, queries), scorer.entities[tails])
+    return kernels.all_scores(scorer.form, scorer.slot_map(Slot.TAIL, queries), scorer.vectors(tails))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -9,16 +10,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harmonium.graph import Slot, Triples
+from harmonium.errors import HarmoniumError
+from harmonium.graph import Groups, Slot, Triples
 from harmonium.model import Snapshot
 
 SIDES = (Slot.HEAD, Slot.TAIL)
 
 
 def contrast(snapshot: Snapshot, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor:
-    """(2b, 1 + n): the score of each true triple, then those of its corruptions (b, n); heads first, then tails."""
-    ids = {slot: torch.cat([batch[slot][:, None], negatives[slot]], dim=1) for slot in SIDES}
-    return torch.cat(list(snapshot.score_sampled(batch, ids).values()))
+    """(2b, 1 + n): the score of each true triple, then those of its corruptions; heads first, then tails.
+
+    These are ids (b, n), or (g, n) where b / g triples that follow each other share theirs.
+    """
+    if len(negatives[Slot.HEAD]) == len(batch):
+        ids = {slot: torch.cat([batch[slot][:, None], negatives[slot]], dim=1) for slot in SIDES}
+        return torch.cat(list(snapshot.score_sampled(batch, ids).values()))
+    true = snapshot.score_sampled(batch, {slot: batch[slot][:, None] for slot in SIDES})
+    others = {slot: snapshot.score_shared(slot, batch, negatives[slot]) for slot in SIDES}
+    return torch.cat([torch.cat([true[slot], others[slot]], dim=1) for slot in SIDES])
 
 
 def sampled_softmax(scores: Tensor, margin: float) -> Tensor:
@@ -53,6 +62,95 @@ def draw_negatives(n_entities: int, batch: int, negatives: int, generator: torch
     """Uniform corruptions, drawn anew for each triple and side; one may by chance be true."""
     shape = (batch, negatives)
     return {slot: torch.randint(n_entities, shape, generator=generator, device=generator.device) for slot in SIDES}
+
+
+class Sampler:
+    """Who corrupts the triples of a batch: anyone. `shared` triples that follow each other get the same."""
+
+    def __init__(self, train: Triples, n_entities: int, shared: int = 1) -> None:
+        self.n_entities, self.shared = n_entities, shared
+
+    def draw(self, batch: Triples, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
+        """(g, count) entities for each side, b / g triples sharing a row; in a short batch fewer share."""
+        return draw_negatives(self.n_entities, len(batch) // math.gcd(len(batch), self.shared), count, generator)
+
+    def shift(self, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor | None:
+        """What to take from `contrast` (2b, 1 + n), so that its softmax has the same optimum whoever is drawn.
+
+        That is log(q n_entities) where q is the chance of being drawn: of a true filler and corruptions, drawn by q,
+        each is the true one with odds p / q (Jean et al. 2015). None where it is nothing.
+        """
+        return None
+
+
+class DegreeSampler(Sampler):
+    """Entities by (1 + degree)^0.75, degree = facts of train they stand in (the power of Mikolov et al. 2013)."""
+
+    def __init__(self, train: Triples, n_entities: int, shared: int = 1) -> None:
+        super().__init__(train, n_entities, shared)
+        degree = torch.cat([train.head, train.tail]).bincount(minlength=n_entities)
+        weight = (1 + degree.double()).pow(0.75)
+        self.below = weight.cumsum(0) / weight.sum()
+        self.log_weight = (weight / weight.mean()).log().float()
+
+    def draw(self, batch: Triples, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
+        shape = (len(batch) // math.gcd(len(batch), self.shared), count)
+        drawn = {slot: _uniform(shape, generator) for slot in SIDES}
+        return {slot: torch.searchsorted(self.below[:-1], some, right=True) for slot, some in drawn.items()}
+
+    def shift(self, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor:
+        sides = [torch.cat([batch[slot][:, None], spread(negatives[slot], len(batch))], dim=1) for slot in SIDES]
+        return self.log_weight[torch.cat(sides)]
+
+
+class TypedSampler(Sampler):
+    """Half of them entities seen in that slot of the triple's relation in train, each alike, the others anyone.
+
+    `shift` takes each to be drawn from both by a coin, which with many corruptions comes to the same.
+    """
+
+    def __init__(self, train: Triples, n_entities: int, shared: int = 1) -> None:
+        super().__init__(train, n_entities, shared)
+        if shared > 1:
+            raise HarmoniumError("train.sampler=typed draws for the relation of each triple; leave train.shared at 1")
+        self.seen = {slot: Groups.build(train.relation, train[slot]) for slot in SIDES}
+        self.cells = {  # relation and filler as one number, rising
+            slot: groups.keys.repeat_interleave(groups.offsets.diff()) * n_entities + groups.values
+            for slot, groups in self.seen.items()
+        }
+
+    def draw(self, batch: Triples, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
+        found = super().draw(batch, count, generator)
+        for slot, groups in self.seen.items():
+            place = torch.searchsorted(groups.keys, batch.relation)
+            start, end = groups.offsets[place], groups.offsets[place + 1]
+            step = _uniform((len(batch), (count + 1) // 2), generator) * (end - start)[:, None]
+            found[slot][:, : step.shape[1]] = groups.values[start[:, None] + step.long()]
+        return found
+
+    def shift(self, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor:
+        sides = []
+        for slot, groups in self.seen.items():
+            ids = torch.cat([batch[slot][:, None], negatives[slot]], dim=1)
+            keys, cells = batch.relation[:, None] * self.n_entities + ids, self.cells[slot]
+            is_seen = cells[torch.searchsorted(cells, keys).clamp_(max=len(cells) - 1)] == keys
+            alike = groups.offsets.diff()[torch.searchsorted(groups.keys, batch.relation)][:, None]
+            count = negatives[slot].shape[1]
+            typed = (count + 1) // 2 / count
+            sides.append((1 - typed + typed * self.n_entities / alike * is_seen).log())
+        return torch.cat(sides)
+
+
+SAMPLERS = {"uniform": Sampler, "degree": DegreeSampler, "typed": TypedSampler}  # by what train.sampler calls them
+
+
+def _uniform(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
+
+
+def spread(ids: Tensor, batch: int) -> Tensor:
+    """(batch, n): the row of ids (g, n) of each triple, where batch / g triples that follow each other share one."""
+    return ids.repeat_interleave(batch // len(ids), dim=0)
 
 
 def full_softmax(snapshot: Snapshot, batch: Triples) -> Tensor:

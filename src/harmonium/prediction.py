@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.calibration import Calibration, holds, scored
+from harmonium.calibration import Calibration, count_others, holds
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import Scorer, steady
+from harmonium.evaluation import Scorer, best, chunk_size, inside, rank, steady, weigh
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 
 
@@ -87,26 +87,29 @@ def answer_all(
     """
     if typed and slot is Slot.RELATION:
         raise HarmoniumError("a relation has no type; ask for the head or the tail, or leave the type filter out")
-    known, names = graph.answers(slot), vocabulary(graph, slot)
-    by_split = {split: graph.answers(slot, (split,)) for split in SPLITS}
-    fillers = graph.fillers(slot) if typed else None
-    for part, scores in scored(steady(scorer), graph, slot, queries):
-        total, own = scores.logsumexp(1, keepdim=True), known.of(part)
-        outside = torch.zeros_like(scores, dtype=torch.bool)
-        if allowed is not None:
-            outside = torch.ones(scores.shape[1], dtype=torch.bool).index_fill(0, allowed, False).expand_as(scores)
-        if fillers is not None:
-            outside = outside | torch.ones_like(scores, dtype=torch.bool).index_put(
-                fillers.lookup(part.relation), torch.tensor(False)
-            )
-        if new_only:
-            outside = outside.index_put(own, torch.tensor(True))
-        best = scores.masked_fill(outside, -torch.inf).topk(min(top, scores.shape[1]))
-        marks = {split: holds(facts, slot, part, best.indices) for split, facts in by_split.items()}
+    known, names = graph.answers(slot, queries=queries), vocabulary(graph, slot)
+    by_split = {split: graph.answers(slot, (split,), queries) for split in SPLITS}
+    scorer, fillers = steady(scorer), graph.fillers(slot) if typed else None
+    barred = None if allowed is None else torch.ones(len(names), dtype=torch.bool).index_fill(0, allowed, False)
+    for part in queries.chunks(chunk_size(scorer, slot, queries) if len(queries) else 1):
+        own, typed_pairs = known.of(part), fillers.lookup(part.relation) if typed else None
+
+        def sink(start: int, scores: Tensor, own: tuple = own, typed_pairs: tuple | None = typed_pairs) -> None:
+            if barred is not None:
+                scores.masked_fill_(barred[start : start + scores.shape[1]], -torch.inf)
+            if typed_pairs is not None:
+                outside = torch.ones_like(scores, dtype=torch.bool)
+                outside[inside(typed_pairs, start, scores.shape[1])] = False
+                scores.masked_fill_(outside, -torch.inf)
+            if new_only:
+                scores[inside(own, start, scores.shape[1])] = -torch.inf
+
+        found = best(scorer, slot, part, top, sink)
+        marks = {split: holds(facts, slot, part, found.indices) for split, facts in by_split.items()}
         others = own[0].bincount(minlength=len(part))[:, None] - sum(marks.values()).clamp(max=1)
-        chance = calibration and calibration.probabilities(slot, best.values, total, others)
+        chance = calibration and calibration.probabilities(slot, found.values, found.total, others)
         for row in range(len(part)):
-            ids, values = best.indices[row].tolist(), best.values[row].tolist()
+            ids, values = found.indices[row].tolist(), found.values[row].tolist()
             chances = [None] * len(ids) if chance is None else chance[row].tolist()
             splits = [next((s for s in SPLITS if marks[s][row, column]), None) for column in range(len(ids))]
             yield [
@@ -141,7 +144,7 @@ def score_all(
 ) -> Iterator[Scored]:
     """Each triple with its score, probabilities and ranks, one after the other."""
     sides = [_own(scorer, graph, slot, triples, calibration) for slot in (Slot.TAIL, Slot.HEAD)]
-    splits = [(split, graph.answers(Slot.TAIL, (split,)).contain(triples).tolist()) for split in SPLITS]
+    splits = [(split, graph.answers(Slot.TAIL, (split,), triples).contain(triples).tolist()) for split in SPLITS]
     for row, ((h, r, t), text) in enumerate(zip(triples.rows().tolist(), graph.spell(triples), strict=True)):
         known = next((split for split, inside in splits if inside[row]), None)
         (score, chance, rank), (_, head_chance, head_rank) = (side[row] for side in sides)
@@ -153,15 +156,10 @@ def _own(
     scorer: Scorer, graph: Graph, slot: Slot, triples: Triples, calibration: Calibration | None
 ) -> list[tuple[float, float | None, float]]:
     """Score, probability and filtered rank of what stands in a slot of each triple."""
-    known, found = graph.answers(slot), []
-    for part, scores in scored(steady(scorer), graph, slot, triples):
-        total, answered = scores.logsumexp(1), known.of(part)
-        own = scores.gather(1, part[slot][:, None])
-        others = answered[0].bincount(minlength=len(part)) - known.contain(part).long()
-        scores[answered] = -torch.inf
-        scores.scatter_(1, part[slot][:, None], -torch.inf)
-        rank = 1 + (scores > own).sum(1) + (scores == own).sum(1) / 2
-        chance = calibration and calibration.probabilities(slot, own[:, 0], total, others)
-        chances = [None] * len(part) if chance is None else chance.tolist()
-        found += zip(own[:, 0].tolist(), chances, rank.tolist(), strict=True)
-    return found
+    if not len(triples):
+        return []
+    scorer, known = steady(scorer), graph.answers(slot, queries=triples)
+    own, total = weigh(scorer, slot, triples)
+    chance = calibration and calibration.probabilities(slot, own, total, count_others(known, triples))
+    chances = [None] * len(triples) if chance is None else chance.tolist()
+    return list(zip(own.tolist(), chances, rank(scorer, triples, slot, known).values().tolist(), strict=True))

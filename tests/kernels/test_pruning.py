@@ -12,7 +12,7 @@ from harmonium.composition import Composition, find_composition
 from harmonium.evaluation import rank
 from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony
-from harmonium.kernels.fused import unit_rows
+from harmonium.kernels.fused import KnownRows, unit_rows
 from harmonium.model import GradientGraph
 
 N_ENTITIES, N_RELATIONS = 60, 4
@@ -56,7 +56,7 @@ def test_bounds_decide_most_and_say_so() -> None:
     model = model_of("hole", 1.0, 1.0, 100, None)
     snapshot = model.snapshot()
     with torch.no_grad():
-        advantages = snapshot.advantages(Slot.TAIL, triples())
+        advantages = snapshot.advantages(*_asked(model))
     assert snapshot.pruner.total == advantages.numel()
     assert snapshot.pruner.skipped > 0.9
 
@@ -83,3 +83,18 @@ def test_unit_rows_are_normalised_rows(rows: int) -> None:
     (found,) = torch.autograd.grad((unit_rows(vectors) * weight).sum(), vectors)
     torch.testing.assert_close(unit_rows(vectors), plain)
     torch.testing.assert_close(found, wanted)
+
+
+def test_known_rows_and_their_gradient_beside_another_use_of_the_table() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    ids = torch.tensor([4, 0, 4, 2])  # one twice
+
+    def use(rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return (rows**2).sum() + (other.sum(0) ** 3).sum()
+
+    (expected,) = torch.autograd.grad(use(table[ids], table), table)
+    (found,) = torch.autograd.grad(use(*KnownRows.apply(table, ids)), table)
+    torch.testing.assert_close(found, expected)
+    (alone,) = torch.autograd.grad((KnownRows.apply(table, ids)[0] ** 2).sum(), table)
+    torch.testing.assert_close(alone, torch.autograd.grad((table[ids] ** 2).sum(), table)[0])

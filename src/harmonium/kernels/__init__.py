@@ -54,3 +54,11 @@ def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tenso
     ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
     way = gpu if ways == {"gpu"} else reference if "reference" in ways else fused
     return way.sampled_scores(form, slot_maps, table, ids)
+
+
+def shared_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
+    """(b, n): scores of candidates, rows ids (g, n) of the table, each row of ids shared by b / g queries in a row."""
+    if _fastest == "reference" or not fused.can_share(form, slot_map):
+        own = ids.repeat_interleave(len(slot_map.first) // len(ids), dim=0)
+        return sampled_scores(form, [slot_map], table, [own])[0]
+    return fused.shared_scores(form, slot_map, table, ids)

@@ -23,7 +23,6 @@ from harmonium.kernels.gpu import has_triton
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers that glibc's mallopt knows these by
 BLOCK_ROWS = 2048  # of a table, worked on at once by a CPU
-PART = 256  # queries whose rows are added at once: they stay in the processor's cache
 LIFTED = 1024  # at most so many products of two coordinates are kept for every candidate
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
 
@@ -69,6 +68,24 @@ def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
     return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
 
 
+def can_share(form, slot_map) -> bool:
+    """Whether candidates need not be composed, so that shared ones are scored by a product."""
+    return form.core is None or (form.basis is not None and not _is_smaller(form, slot_map))
+
+
+def shared_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
+    query, constant = linear_query(form, slot_map)
+    heads = query[:, None]
+    if form.core is not None:
+        heads = torch.cat([heads, slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
+    rows = F.embedding(ids, table)  # (g, n, slot_dim)
+    reach = (heads.reshape(len(ids), -1, rows.shape[-1]) @ rows.mT).view(*heads.shape[:2], -1)  # (b, 1 + rank, n)
+    if form.core is None:
+        return reach[:, 0] + constant
+    along = reach[:, 1:].mT  # (b, n, rank)
+    return reach[:, 0] + ((along @ form.core) * along).sum(-1) + constant
+
+
 def _is_smaller(form, slot_map) -> bool:
     return slot_map.slot_dim < len(form.core)
 
@@ -104,12 +121,29 @@ class Quadratic(torch.autograd.Function):
         return dcomposed, weighted.T @ composed, g @ composed
 
 
+class KnownRows(torch.autograd.Function):
+    """Rows of a table, and the table itself for what else uses it: the rows' gradient is added into the table's.
+
+    Left to autograd, the sum of two gradients of a table is a third of its size. What else uses the table must make a
+    gradient of its own, as kernels do, since it is written to.
+    """
+
+    @staticmethod
+    def forward(ctx, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(ids)
+        return F.embedding(ids, table), table.view_as(table)
+
+    @staticmethod
+    def backward(ctx, rows: Tensor, table: Tensor) -> tuple[Tensor, None]:
+        return table.contiguous().index_add_(0, *ctx.saved_tensors, rows), None
+
+
 class GatherDot(torch.autograd.Function):
     """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory.
 
     A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, and its gradient in
-    the weights is the score. The gradient of a row is a bag too, of the queries that met it; on a CPU sorting the ids
-    to find them costs less than adding rows one by one.
+    the weights is the score. The gradient of a row is a bag too, of the queries that met it: sorting the ids to find them
+    costs less than adding rows one by one.
     """
 
     @staticmethod
@@ -124,14 +158,10 @@ class GatherDot(torch.autograd.Function):
         query, table, ids = ctx.saved_tensors
         flat = ids.flatten()
         dquery = F.embedding_bag(flat, table, _starts(ids), mode="sum", per_sample_weights=g.flatten())
-        if not table.is_cuda:
-            ordered, places = flat.sort(stable=True)
-            starts = torch.searchsorted(ordered, torch.arange(len(table)))
-            weights, bags = g.flatten()[places], places.div_(ids.shape[1], rounding_mode="floor")
-            return dquery, F.embedding_bag(bags, query, starts, mode="sum", per_sample_weights=weights), None
-        dtable = torch.zeros_like(table)
-        for some, weights, vectors in zip(ids.split(PART), g.split(PART), query.split(PART), strict=True):
-            dtable.index_add_(0, some.flatten(), (weights[:, :, None] * vectors[:, None]).flatten(0, 1))
+        places = flat.argsort(stable=True)
+        met = flat.new_zeros(len(table)).scatter_add_(0, flat, torch.ones_like(flat))
+        weights, bags = g.flatten()[places], places.div_(ids.shape[1], rounding_mode="floor")
+        dtable = F.embedding_bag(bags, query, met.cumsum(0) - met, mode="sum", per_sample_weights=weights)
         return dquery, dtable, None
 
 
