@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import harmonium
 from harmonium import checkpoint, commands, folder, run
@@ -66,6 +67,15 @@ def test_a_training_stopped_again_and_again_ends_the_same_to_the_byte(kind: str,
     harmonium.resume(tmp_path / "stopped")
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoints_do_not_change_the_result(kind: str, tmp_path: Path) -> None:
+    with_many = commands.train(config(f"{kind} train.checkpoint_every=1"), GRAPH, tmp_path / "mine")
+    without = commands.train(config(kind), GRAPH)
+    expected = without.model.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in with_many.model.state_dict().items())
+    assert with_many.metrics == without.metrics
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

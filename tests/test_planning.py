@@ -72,6 +72,36 @@ def test_what_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.peak_memory > found.memory["program and graph"] + 5 * 4 * 4000
 
 
+def test_processes_that_would_do_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of this size take about 80 kB in one process; a step and the order of triples some more in each."""
+    sets = ["model.entity_dim=100", "model.harmony=false", "train.batch_size=4", "train.negatives=1"]
+    alone = harmonium.plan(data=family(), sets=sets)
+    assert (alone.fits, alone.enough, alone.processes) == (True, None, 1)
+    monkeypatch.setattr(planning, "_available", lambda device: 60_000)
+    found = harmonium.plan(data=family(), sets=sets)
+    assert (found.fits, found.seconds) == (False, {})
+    assert found.enough["processes"] == 2
+    assert 20_000 < found.enough["memory"] < 60_000
+    assert found.to_json()["enough"] == found.enough
+
+
+def test_several_processes_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_time_steps", lambda *_: pytest.fail("it was tried"))
+    sets = ["model.entity_dim=100", "model.harmony=false", "train.epochs=3"]
+    found = harmonium.plan(data=family(), sets=sets, processes=4)
+    assert (found.fits, found.processes) == (True, 4)
+    assert found.seconds["steps"] == pytest.approx(3 * found.steps * found.step_seconds)
+    assert found.memory["model"] == 40 / 4 * 400 + 4 * (found.parameters - 4000)
+
+
+def test_vectors_of_fewer_bits_are_counted_so() -> None:
+    sets = ["model.entity_dim=100", "model.harmony=false", "train.optimizer=row-adagrad", "train.table=host"]
+    found = harmonium.plan(data=family(), sets=[*sets, "model.entity_dtype=bfloat16"])
+    rest = found.parameters - 4000
+    assert found.memory["model"] == found.memory["best model, kept"] == 2 * 4000 + 4 * rest
+    assert found.memory["optimiser"] == pytest.approx(4 * 40 + 4 * rest, abs=100)
+
+
 def test_validations_and_rankings_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ranking costs one second for each triple, so the sums can be told."""
     monkeypatch.setattr(planning, "_time_ranking", lambda run, triples, chunk, now: float(len(triples)))

@@ -4,7 +4,9 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import torch
 
 import harmonium
 from harmonium import folder as folder_module
+from harmonium import run, tensor_file
 from harmonium.config import Config
 from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Slot, Vocabulary
-from harmonium.run import Run, reserve
+from harmonium.run import Run, environment, reserve
 from harmonium.training import History
 from small import make_graph
 
@@ -66,6 +69,27 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     for slot in Slot:
         assert torch.equal(back.model.score_slot(slot, run.graph.test), run.model.score_slot(slot, run.graph.test))
     assert harmonium.evaluate(folder).metrics == run.metrics["metrics"]
+
+
+def test_a_large_run_is_mapped_and_stays_as_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = some_run()
+    place = run.save(tmp_path / "mine")
+    monkeypatch.setattr(tensor_file, "MAPPED", 0)
+    before, back = contents(place), Run.load(place)
+    with open("/proc/self/maps") as maps:
+        assert {Path(line.split()[-1]).name for line in maps} >= {"data.graph", "model.safetensors"}
+    assert torch.equal(
+        back.model.score_slot(Slot.TAIL, run.graph.test), run.model.score_slot(Slot.TAIL, run.graph.test)
+    )
+    assert back.model.entity.requires_grad
+    with torch.no_grad():
+        back.model.entity.add_(1)  # as training does
+    assert contents(place) == before
+    assert torch.equal(Run.load(place).model.entity, run.model.entity)
+    assert contents(Run.load(place).save(tmp_path / "copy")).keys() == before.keys()
+    assert {n: (tmp_path / "copy" / n).read_bytes() for n in before if n != "run.json"} == {
+        n: content for n, content in before.items() if n != "run.json"
+    }
 
 
 def test_a_run_without_labels_has_none_when_it_comes_back(tmp_path: Path) -> None:
@@ -287,5 +311,27 @@ def test_the_manifest_says_where_and_how_it_was_made(saved: Path) -> None:
     manifest = json.loads((saved / "run.json").read_text(encoding="utf-8"))
     assert manifest["environment"]["harmonium"] == harmonium.__version__
     assert manifest["environment"]["torch"] == torch.__version__
+    assert {"python", "numpy", "platform", "device"} < manifest["environment"].keys()
     assert (manifest["best_epoch"], manifest["stopped"]) == (2, "interrupted in epoch 3")
     assert set(manifest["files"]) == FILES - {"run.json"}
+
+
+def test_the_environment_says_threads_and_the_commit_of_a_source_tree(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for count, words in ((1, "CPU, 1 thread"), (3, "CPU, 3 threads")):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        assert environment()["device"] == words
+    for place, found in (
+        (tmp_path / "src" / "harmonium", ""),
+        (tmp_path / "tree" / "src" / "harmonium", r"[0-9a-f]{40}"),
+    ):
+        tree = place.parent.parent
+        if found:
+            (tree / "src").mkdir(parents=True)
+            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+            for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+                subprocess.run(["git", "-C", tree, *words], check=True)
+        run._commit.cache_clear()
+        monkeypatch.setattr(run, "__file__", str(place / "run.py"))
+        assert re.fullmatch(found, environment().get("commit", ""))
+    run._commit.cache_clear()

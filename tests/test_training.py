@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import harmonium
-from harmonium import stepping, training
+from harmonium import objective, stepping, training
 from harmonium.composition import find_composition
 from harmonium.config import Config, ModelConfig, TrainConfig
 from harmonium.errors import HarmoniumError
@@ -19,7 +19,7 @@ from harmonium.graph import Graph, Slot, Triples, Vocabulary
 from harmonium.harmony import Harmony, Sum
 from harmonium.model import GradientGraph
 from harmonium.objective import CONTRASTIVE, relation_softmax
-from harmonium.optimiser import RowAdagrad, RowAdam
+from harmonium.optimiser import RowAdagrad, RowAdam, RowwiseAdagrad
 from harmonium.training import History, Progress, build_model, fit
 from small import family, make_graph
 
@@ -199,6 +199,12 @@ def test_a_loss_that_is_not_a_number_names_the_learning_rate(loss: str, more: st
         trained(family(), settings("train.learning_rate=1e38", f"train.loss={loss}", *more.split()))
 
 
+def test_a_norm_above_lambda_stops_training_though_within_a_hundredth_of_the_cap(monkeypatch) -> None:
+    monkeypatch.setattr(Harmony, "norm", lambda form: 0.9985)
+    with pytest.raises(HarmoniumError, match=r"W left its constraint \(its frobenius norm is 0.999, the cap 0.995\)"):
+        trained(family(), settings("model.cap=0.995", "model.faithfulness=1"))
+
+
 @pytest.mark.parametrize("device", ["tpu", "gpu", "cuda:99", ""])
 def test_a_device_that_is_not_there_is_named(device: str) -> None:
     with pytest.raises(HarmoniumError, match=f"train.device '{device}' cannot be used here"):
@@ -238,7 +244,7 @@ def test_the_norm_of_w_is_that_of_the_matrix(more: str) -> None:
 
 
 def test_memory_that_runs_out_says_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(stepper: stepping.Stepper, index: Tensor) -> None:
+    def fail(stepper: stepping.Stepper, *_: Tensor | None) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr(stepping.Stepper, "move", fail)
@@ -409,6 +415,39 @@ def test_row_optimisers_are_torchs_lazy_adam_and_dense_adagrad() -> None:
         assert not torch.equal(table, start)
 
 
+def test_rowwise_adagrad_is_a_plain_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(9, 3, generator=generator, dtype=torch.float64)
+    expected, sums, mine = table.clone(), [0.0] * 9, RowwiseAdagrad(table, 0.1)
+    for _ in range(6):
+        rows = torch.randperm(9, generator=generator)[:4]
+        gradient = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+        mine.step(rows, gradient)
+        for row, g in zip(rows.tolist(), gradient, strict=True):
+            sums[row] += sum(x * x for x in g.tolist()) / 3
+            expected[row] -= 0.1 * g / (math.sqrt(sums[row]) + 1e-10)
+    torch.testing.assert_close(table, expected, rtol=1e-12, atol=1e-12)
+    again = RowwiseAdagrad(table.clone(), 0.1)
+    assert mine.state_dict()["squares"].shape == (9, 1)
+    again.load_state_dict(mine.state_dict())
+    for each in (mine, again):
+        each.step(torch.tensor([2, 5]), torch.ones(2, 3, dtype=torch.float64))
+    assert mine.table.equal(again.table)
+
+
+@pytest.mark.parametrize("sets", [["optimizer=row-adagrad"], ["sampler=degree", "shared=8"], ["sampler=typed"]])
+def test_settings_for_large_graphs_learn_on_small_ones_too(sets: list[str]) -> None:
+    graph, config = (
+        family(),
+        Config.read(
+            None, ["model.entity_dim=16", "model.rank=4", "train.learning_rate=0.05", *(f"train.{s}" for s in sets)]
+        ),
+    )
+    first, one, other = (steps(graph, config, count) for count in (0, 30, 30))
+    assert one.model.entity.equal(other.model.entity)
+    assert one(torch.arange(100)) < 0.8 * first(torch.arange(100))
+
+
 def moves_rows(graph: Graph, settings: TrainConfig) -> bool:
     """Whether a step would move only the rows it touched."""
     model = build_model(ModelConfig("hole", 4), graph.n_entities, graph.n_relations)
@@ -448,7 +487,7 @@ def test_working_relation_by_relation_changes_nothing(reciprocal: str, monkeypat
     """The batch is sorted by relation then, so every triple gets the same negatives here."""
     same_for_all = torch.arange(20).expand(50, -1)
     monkeypatch.setattr(
-        stepping, "draw_negatives", lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size])
+        objective, "draw_negatives", lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size])
     )
     few, found, rooms = make_graph(n_entities=30, n_relations=12, sizes=(320, 0, 5)), [], []
     graph = dataclasses.replace(few, relations=Vocabulary([f"r{i}" for i in range(60)], kind="relation"))

@@ -7,8 +7,8 @@
       000007.safetensors   all that changes: parameters, the best ones, optimisers, generators
       000007.json          where training stood, and the checksums of the tensors and of itself
 
-A JSON file is written after what it vouches for, and no checkpoint is written twice. The folder goes when the run is
-whole.
+Several processes write a folder 000007/ instead of one file of tensors (shards.py). A JSON file is written after what
+it vouches for, and no checkpoint is written twice. The folder goes when the run is whole.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from harmonium import folder, graph_file
+from harmonium import folder, graph_file, shards, tensor_file
 from harmonium.config import Config, TrainConfig
+from harmonium.distributed import World, alone_or_first
 from harmonium.errors import HarmoniumError, Stopped
 from harmonium.folder import UNFINISHED, logger
 from harmonium.graph import Graph
 
-FORMAT = 1
+FORMAT = 2  # 1 had no list of files
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 MAY_CHANGE = (  # settings of train that may change on the way; others would make another training
     "learning_rate", "schedule", "epochs", "metric", "evaluate_every", "patience", "threads",
@@ -46,6 +46,8 @@ class Resumable(Protocol):
     """What can be saved between two steps and put back."""
 
     steps: int  # done so far
+    rows: int  # of the entity table, over all processes
+    dealt: set[str]  # the tensors of `pack` that have such rows, which several processes deal among them
 
     def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
     def unpack(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None: ...
@@ -54,8 +56,9 @@ class Resumable(Protocol):
 class Checkpoints:
     """The checkpoints of one training: saved when it is time, the last ones kept, the newest sound one put back."""
 
-    def __init__(self, run: Path, settings: TrainConfig, device: str) -> None:
+    def __init__(self, run: Path, settings: TrainConfig, device: str, world: World | None = None) -> None:
         self.run, self.folder, self.settings, self.device = run, run / UNFINISHED, settings, device
+        self.world = world
         self.signal: int | None = None  # what asked training to stop
         self.saved: int | None = None  # the step that training could go on from
         self.clock = time.monotonic()
@@ -64,55 +67,90 @@ class Checkpoints:
         """Save when it is time; save and stop when asked to."""
         every, minutes = self.settings.checkpoint_every, self.settings.checkpoint_minutes
         due = every is not None and training.steps % every == 0
-        if self.signal or due or time.monotonic() - self.clock >= 60 * minutes:
+        stop, late = self._somewhere(bool(self.signal)), self._somewhere(time.monotonic() - self.clock >= 60 * minutes)
+        if stop or due or late:
             self.save(training)
-        if self.signal:
+        if stop:
             raise KeyboardInterrupt
 
     def last(self, training: Resumable) -> None:
         """Training is over: save it, as what follows may fail; stop when asked to."""
         self.save(training)
-        if self.signal:
+        if self._somewhere(bool(self.signal)):
             raise KeyboardInterrupt
+
+    def _somewhere(self, here: bool) -> bool:
+        """Whether it is so in this process or another: all must do the same."""
+        return here if self.world is None else self.world.any(here)
 
     def save(self, training: Resumable) -> None:
         """Write a checkpoint and drop the oldest; where that fails training goes on, the earlier ones are kept."""
         tensors, facts = training.pack()
-        content = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         name = f"{max(map(int, self.names()), default=0) + 1:06d}"
         try:
-            folder.write(self.folder / f"{name}.safetensors", content)
-            seal = folder.seal({"format": FORMAT, "tensors": folder.digest(content), "steps": training.steps, **facts})
-            folder.write(self.folder / f"{name}.json", seal)
+            files = self._write(name, tensors, training)
+            facts = {
+                "format": FORMAT,
+                "files": files,
+                "dealt": sorted(training.dealt),
+                "steps": training.steps,
+                **facts,
+            }
+            alone_or_first(self.world, lambda: folder.write(self.folder / f"{name}.json", folder.seal(facts)))
         except OSError as error:
-            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
-            logger.warning(
-                "%s: no checkpoint at step %d (%s); training goes on", self.run, training.steps, error.strerror
-            )
+            alone_or_first(self.world, lambda: self.remove(name))
+            why = error.strerror or str(error)
+            logger.warning("%s: no checkpoint at step %d (%s); training goes on", self.run, training.steps, why)
         else:
             self.saved = training.steps
-            for old in self.names()[: -self.settings.checkpoint_keep]:
-                self.remove(old)
+            alone_or_first(
+                self.world, lambda: [self.remove(old) for old in self.names()[: -self.settings.checkpoint_keep]]
+            )
         self.clock = time.monotonic()
+
+    def _write(self, name: str, tensors: dict[str, Tensor], training: Resumable) -> dict[str, str]:
+        """Write a checkpoint's tensors; returns the checksum of each file."""
+        if self.world is None:
+            file = f"{name}.safetensors"
+            return {file: folder.write(self.folder / file, tensor_file.parts(tensors))}
+        name = self.world.tell(name)
+        shards.save(self.folder / name, tensors, training.dealt, training.rows, self.world)
+        return self.world.first(lambda: {f"{name}/{f.name}": folder.settle(f) for f in (self.folder / name).iterdir()})
 
     def restore(self, training: Resumable) -> None:
         """Put back the newest checkpoint that is sound; without any, training starts from the beginning."""
-        for name in reversed(self.names()):
+        found = alone_or_first(self.world, self._newest)
+        if found is None:
+            return
+        name, facts = found
+        try:
+            training.unpack(self._read(name, facts), facts)
+        except (SafetensorError, KeyError, RuntimeError) as error:
             place = self.folder / f"{name}.json"
+            raise HarmoniumError(f"{place}: of no use to this version or device ({error}); train again") from error
+        self.saved = facts["steps"]
+
+    def _newest(self) -> tuple[str, dict[str, Any]] | None:
+        for name in reversed(self.names()):
             try:
-                facts = folder.unseal(place, formats=(FORMAT,))
-                content = folder.checked(place.with_suffix(".safetensors"), facts["tensors"])
+                facts = folder.unseal(self.folder / f"{name}.json", formats=(FORMAT,))
+                for file, digest in facts["files"].items():
+                    folder.checked(self.folder / file, digest)
+                return name, facts
             except HarmoniumError as error:
                 what = str(error).partition("; ")[0]
                 logger.warning("%s; going on from the checkpoint before it, or the beginning", what)
                 self.remove(name)
-                continue
-            try:
-                training.unpack(safetensors.torch.load(content), facts)
-            except (SafetensorError, KeyError, RuntimeError) as error:
-                raise HarmoniumError(f"{place}: of no use to this version or device ({error}); train again") from error
-            self.saved = facts["steps"]
-            return
+        return None
+
+    def _read(self, name: str, facts: dict[str, Any]) -> dict[str, Tensor]:
+        """The tensors of a checkpoint that one process or several wrote: all of them, or this process's rows."""
+        if (self.folder / name).is_dir():
+            return shards.load(self.folder / name, facts["dealt"], self.world)
+        tensors, _ = tensor_file.read(self.folder / f"{name}.safetensors")
+        for dealt in facts["dealt"] if self.world else ():
+            tensors[dealt] = tensors[dealt][self.world.rows(len(tensors[dealt]))]
+        return tensors
 
     def names(self) -> list[str]:
         """Of the checkpoints, oldest first."""
@@ -121,6 +159,7 @@ class Checkpoints:
     def remove(self, name: str) -> None:
         for ending in (".json", ".safetensors"):
             (self.folder / (name + ending)).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / name, ignore_errors=True)
 
     @contextlib.contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -161,25 +200,36 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def begin(
-    path: Path, overwrite: bool, config: Config, graph: Graph, device: str, environment: dict[str, str]
+    path: Path,
+    overwrite: bool,
+    config: Config,
+    graph: Graph,
+    device: str,
+    environment: dict[str, str],
+    world: World | None = None,
 ) -> Iterator[Checkpoints]:
     """A new training into a run folder; nothing stays of one that failed before its first checkpoint."""
-    checkpoints = Checkpoints(path, config.train, device)
-    with _alone(path):
-        folder.reserve(path, overwrite)
+    checkpoints = Checkpoints(path, config.train, device, world)
+
+    def prepare() -> None:
+        for file in checkpoints.folder.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file)
+            elif file.name != "lock":
+                file.unlink()
+        checksum = folder.write(checkpoints.folder / "data.graph", graph_file.parts(graph))
+        about = {"environment": environment, "device": device, "files": {"data.graph": checksum}}
+        _write_about(checkpoints.folder, config, about)
+
+    with _alone(path, world):
+        alone_or_first(world, lambda: folder.reserve(path, overwrite))
         try:
             with _in_words(path):
-                for file in checkpoints.folder.iterdir():
-                    if file.name != "lock":
-                        file.unlink()
-                content = graph_file.to_bytes(graph)
-                folder.write(checkpoints.folder / "data.graph", content)
-                about = {"environment": environment, "device": device, "files": {"data.graph": folder.digest(content)}}
-                _write_about(checkpoints.folder, config, about)
+                alone_or_first(world, prepare)
             with checkpoints.telling():
                 yield checkpoints
         except Exception:
-            if checkpoints.saved is None:
+            if checkpoints.saved is None and (world is None or world.leads):
                 shutil.rmtree(checkpoints.folder, ignore_errors=True)
                 with contextlib.suppress(OSError):
                     path.rmdir()  # unless there is an earlier run in it
@@ -187,10 +237,12 @@ def begin(
 
 
 @contextlib.contextmanager
-def reopen(path: Path, sets: Sequence[str], environment: dict[str, str]) -> Iterator[tuple[Checkpoints, Config, Graph]]:
-    """The training in a run folder, to go on with."""
-    place = path / UNFINISHED
-    with _alone(path):
+def reopen(
+    path: Path, sets: Sequence[str], environment: dict[str, str], world: World | None = None
+) -> Iterator[tuple[Checkpoints, Config, Graph]]:
+    """The training in a run folder, to go on with, by as many processes as one likes."""
+    place, leads = path / UNFINISHED, world is None or world.leads
+    with _alone(path, world):
         about = folder.unseal(place / "training.json", formats=(FORMAT,))
         for name, digest in about["files"].items():
             folder.checked(place / name, digest)
@@ -198,13 +250,14 @@ def reopen(path: Path, sets: Sequence[str], environment: dict[str, str]) -> Iter
         if sets:
             config = changed(config, Config.of(about["config"], sets, str(place)))
             with _in_words(path):
-                _write_about(place, config, about)
+                if leads:
+                    _write_about(place, config, about)
         others = [
             f"{k} {v}, here {environment.get(k)}" for k, v in about["environment"].items() if v != environment.get(k)
         ]
-        if others:
+        if others and leads:
             logger.warning("%s began elsewhere (%s): it may end otherwise in the last digits", path, "; ".join(others))
-        checkpoints = Checkpoints(path, config.train, about["device"])
+        checkpoints = Checkpoints(path, config.train, about["device"], world)
         with checkpoints.telling():
             yield checkpoints, config, graph
 
@@ -226,19 +279,25 @@ def _write_about(place: Path, config: Config, about: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder; what a killed process left half-written is swept away."""
+def _alone(path: Path, world: World | None = None) -> Iterator[None]:
+    """Hold the lock of a run folder, one process for all; what a killed one left half-written is swept away."""
     place = path / UNFINISHED
+
+    def enter() -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        folder.sync(path.parent)
+        stack.enter_context(folder.locked(path))
+        folder.sweep(path)
+        vouched = {file.stem for file in place.glob("*.json")}
+        for file in place.iterdir():
+            if file.is_dir() and file.name not in vouched:
+                shutil.rmtree(file)
+            elif file.suffix == ".draft" or (file.suffix == ".safetensors" and file.stem not in vouched):
+                file.unlink()
+
     with contextlib.ExitStack() as stack:
         with _in_words(path):
-            place.mkdir(parents=True, exist_ok=True)
-            folder.sync(path.parent)
-            stack.enter_context(folder.locked(path))
-            folder.sweep(path)
-            vouched = {file.stem for file in place.glob("*.json")}
-            for file in place.iterdir():
-                if file.suffix == ".draft" or (file.suffix == ".safetensors" and file.stem not in vouched):
-                    file.unlink()
+            alone_or_first(world, enter)
         yield
 
 

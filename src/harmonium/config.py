@@ -27,6 +27,9 @@ def option(default: Any, help: str, above: float | None = None, least: float | N
 class ModelConfig:
     composition: str = option("hole", "how head, relation and tail become one vector: distmult, hole, complex, ...")
     entity_dim: int = option(64, "size of an entity vector", least=1)
+    entity_dtype: Literal["float32", "bfloat16"] = option(
+        "float32", "how entity vectors are kept; bfloat16: half the memory, rounded at random so that small steps count"
+    )
     relation_dim: int | None = option(None, "size of a relation vector; the composition decides when left out", least=1)
     harmony: bool = option(True, "score by harmony (a Gradient Graph); false gives the plain model, the sum of x")
     faithfulness: float = option(
@@ -55,12 +58,28 @@ class TrainConfig:
         "or on their sigmoids (Nickel 2016); log-loss of true or corrupted (Nickel 2016)",
     )
     negatives: int = option(128, "corrupted triples per true one and side (every loss but full)", least=1)
+    sampler: Literal["uniform", "degree", "typed"] = option(
+        "uniform",
+        "who corrupts: anyone; entities with many facts more often; half of them entities seen in that slot of the "
+        "relation. The softmax (train.loss=sampled) is corrected for how they were drawn",
+    )
+    shared: int = option(
+        1,
+        "so many triples of a batch share their corruptions: quicker, most of all for plain models and W of low rank",
+        least=1,
+    )
     margin: float = option(1.0, "by how much the margin losses want the true triple to win", above=0)
-    optimizer: Literal["adam", "adagrad"] = option("adam", "the optimiser")
+    optimizer: Literal["adam", "adagrad", "row-adagrad"] = option(
+        "adam", "the optimiser; row-adagrad remembers one number for an entity, adagrad a vector, adam two"
+    )
     learning_rate: float = option(0.003, "step size of the optimiser", above=0)
     schedule: Literal["constant", "linear"] = option("linear", "the learning rate stays, or falls in a line to zero")
     rows: Literal["touched", "all"] = option(
         "touched", "on large graphs (where a step uses under half the entities) move only the rows a step touched"
+    )
+    table: Literal["device", "host"] = option(
+        "device",
+        "where entity vectors lie; host: in the memory of the host, which is larger, beside a GPU that computes",
     )
     n3: float = option(0.0, "weight of the nuclear 3-norm regulariser", least=0)
     relation_corruption: float = option(
@@ -94,6 +113,11 @@ class EvaluateConfig:
     side: Literal["head", "tail", "both"] = option("both", "which slot is asked for")
     filtered: bool = option(True, "other known answers do not count against the true one")
     unseen: Literal["keep", "drop"] = option("keep", "test triples with an entity that training never saw")
+    sample: int | None = option(
+        None,
+        "rank so many facts of the split, drawn at random, and tell how sure that estimate is; all when left out",
+        least=2,
+    )
 
 
 @dataclass(frozen=True)

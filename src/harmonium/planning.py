@@ -1,7 +1,8 @@
 """What a training will take, before it is run: a few real steps and rankings are timed, the rest is multiplication.
 
 Everything is built at its full size, so memory is what was really taken, plus what comes later. A training that would not
-fit is not tried: its tables alone are counted.
+fit is not tried: its tables alone are counted, and the cost model (cost.py) says how many processes would do. Several
+processes are not tried either: they are predicted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from harmonium.config import Config
+from harmonium.cost import MACHINES, STATES, Cost, Work, cost, enough
 from harmonium.datasets import load
 from harmonium.evaluation import CHUNK_NUMBERS, Frequency, Scorer, evaluate
 from harmonium.graph import Graph, Triples
@@ -43,7 +45,9 @@ class Plan:
     fits: bool  # in the memory that is free; if not, nothing was timed
     step_seconds: float
     seconds: dict[str, float]
-    memory: dict[str, int]
+    memory: dict[str, int]  # of each process
+    processes: int = 1
+    enough: dict[str, float] | None = None  # where it does not fit: processes that would do, and what is predicted then
 
     @property
     def total_seconds(self) -> float:
@@ -62,8 +66,11 @@ def plan(
     data: Any = None,
     sets: Sequence[str] = (),
     clock: Callable[[], float] = time.perf_counter,
+    processes: int = 1,
 ) -> Plan:
     """How long a training would take on this machine, and how much memory, by about two seconds of it.
+
+    Of several processes, each on a machine such as this, time is predicted by the cost model.
 
     >>> harmonium.plan(data="FB15K-237", sets=["model.entity_dim=256"]).total_seconds
     """
@@ -81,19 +88,26 @@ def plan(
 
     start = now()
     parameters = count_parameters(config, graph)
-    tables, states = 4 * parameters, {"adam": 2, "adagrad": 1}[settings.optimizer]
+    work = Work.of(config, graph.n_entities, graph.n_relations, len(graph.split("train")), processes)
+    on_host = settings.table == "host" and device.type != "cpu"
+    held = dict.fromkeys(work.tables, 0) if on_host else work.tables
+    rest = 4 * (parameters - work.entities * work.dim)  # bytes of what lies in every process
     memory = {
         "program and graph": _resident(device),
-        "model": tables,
-        "best model, kept": tables if len(graph.valid) else 0,
-        "optimiser": states * tables,
-        "gradients": tables,
+        "model": int(rest + held["entity table"]),
+        "best model, kept": int(rest + held["best model, kept"]) if len(graph.valid) else 0,
+        "optimiser": int((STATES[settings.optimizer] or 1) * rest + held["optimiser"]),
+        "gradients": int(rest + 4 * work.dim * work.moved),
     }
     steps = math.ceil(len(graph.split("train")) / settings.batch_size)
     about = (graph.name, str(device), parameters, settings.epochs, steps)
-    if sum(memory.values()) - memory["program and graph"] > _available(device):
-        return Plan(*about, False, math.nan, {}, memory)
-    model = build_model(config.model, graph.n_entities, graph.n_relations, settings.seed).to(device)
+    free, machine = _available(device), MACHINES["h200" if device.type == "cuda" else "cpu"]
+    if sum(memory.values()) - memory["program and graph"] > free:
+        return Plan(*about, False, math.nan, {}, memory, processes, _told(enough(work, replace(machine, memory=free))))
+    if processes > 1:
+        found = cost(work, machine)
+        return Plan(*about, True, found.step_seconds, {"steps": 3600 * found.hours}, memory, processes)
+    model = build_model(config.model, graph.n_entities, graph.n_relations, settings.seed).place(device, settings.table)
     training = Training(model, graph.train.to(device), settings)
     building = now() - start
     one_step = _time_steps(training, now)
@@ -134,6 +148,12 @@ def count_parameters(config: Config, graph: Graph) -> int:
     with torch.device("meta"):
         model = build_model(replace(config.model, initialisation="paper"), graph.n_entities, graph.n_relations)
     return sum(p.numel() for p in model.parameters())
+
+
+def _told(found: Cost | None) -> dict[str, float] | None:
+    if found is None:
+        return None
+    return {"processes": found.work.processes, "memory": found.memory, "hours": found.hours}
 
 
 def _time_steps(training: Training, now: Callable[[], float]) -> float:

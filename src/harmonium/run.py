@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+import numpy
 import torch
 from safetensors import SafetensorError
 
-from harmonium import folder, graph_file
+from harmonium import folder, graph_file, tensor_file
 from harmonium.config import Config
 from harmonium.errors import HarmoniumError
 from harmonium.folder import reserve
@@ -52,22 +55,19 @@ class Run:
         with folder.replacing(path) as draft:
             files = {
                 "config.toml": self.config.to_toml().encode(),
-                "data.graph": graph_file.to_bytes(self.graph),
-                "model.safetensors": safetensors.torch.save(
-                    {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-                ),
+                "data.graph": graph_file.parts(self.graph),
+                "model.safetensors": tensor_file.parts(self.model.state_dict()),
                 "history.jsonl": "".join(json.dumps(row) + "\n" for row in self.history.rows).encode(),
                 "metrics.json": folder.to_json(self.metrics),
             }
-            for name, content in files.items():
-                folder.write(draft / name, content)
             manifest = {
                 "format": FORMAT,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "environment": environment(),
                 "best_epoch": self.history.best_epoch,
                 "stopped": self.history.stopped,
-                "files": {name: folder.digest(content) for name, content in files.items()},
+                "way": self.history.way,
+                "files": {name: folder.write(draft / name, content) for name, content in files.items()},
             }
             folder.write(draft / "run.json", folder.seal(manifest))
         return path
@@ -86,11 +86,11 @@ class Run:
             refuse_pickle(path / "model.safetensors")
             config = Config.read(path / "config.toml")
             graph = graph_file.load(path / "data.graph")
-            model = build_model(config.model, graph.n_entities, graph.n_relations)
-            model.load_state_dict(safetensors.torch.load(files["model.safetensors"]))
-            rows = [json.loads(line) for line in files["history.jsonl"].splitlines()]
-            history = History(rows, manifest["best_epoch"], manifest["stopped"])
-            return cls(config, graph, model.eval(), history, json.loads(files["metrics.json"]), path)
+            model = build_model(config.model, graph.n_entities, graph.n_relations, seed=None)
+            model.load_state_dict(tensor_file.read(files["model.safetensors"])[0], assign=True)
+            rows = [json.loads(line) for line in files["history.jsonl"].read_bytes().splitlines()]
+            history = History(rows, manifest["best_epoch"], manifest["stopped"], manifest.get("way", ""))
+            return cls(config, graph, model.eval(), history, json.loads(files["metrics.json"].read_bytes()), path)
         except HarmoniumError:
             raise
         except (LookupError, AttributeError, TypeError, SafetensorError, RuntimeError, ValueError) as error:
@@ -98,17 +98,34 @@ class Run:
 
 
 def environment() -> dict[str, str]:
-    """Where a run was made."""
+    """Where a run was made: what it takes to make it again."""
     from harmonium import __version__
 
-    return {
+    threads = torch.get_num_threads()
+    found = {
         "harmonium": __version__,
+        "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name()
         if torch.cuda.is_available()
-        else f"CPU, {torch.get_num_threads()} threads",
+        else f"CPU, {threads} thread{'s' * (threads > 1)}",
     }
+    return {key: value for key, value in found.items() if value}
+
+
+@cache
+def _commit() -> str:
+    """The commit of the source tree that this is run from, with -dirty when files differ; nothing when installed."""
+    tree = Path(__file__).parents[2]
+    if not (tree / ".git").exists():
+        return ""
+    command = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError):
+        return subprocess.run(command, cwd=tree, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from harmonium import tensor_file
 from harmonium.checkpoint import Checkpoints
 from harmonium.composition import find_composition
 from harmonium.config import Config, EvaluateConfig, ModelConfig, TrainConfig
+from harmonium.distributed import World
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import evaluate, no_memory
 from harmonium.graph import Graph, Triples
@@ -32,6 +34,7 @@ class History:
     rows: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int = 0
     stopped: str = "all epochs done"
+    way: str = ""  # how scores were computed, and why no faster
 
     @property
     def seconds(self) -> float:
@@ -48,10 +51,13 @@ class Progress:
     loss: float
     metric: str
     best: float
+    way: str
 
 
-def build_model(config: ModelConfig, n_entities: int, n_relations: int, seed: int = 0) -> GradientGraph:
-    """The model that the settings describe, initialised."""
+def build_model(
+    config: ModelConfig, n_entities: int, n_relations: int, seed: int | None = 0, world: World | None = None
+) -> GradientGraph:
+    """The model that the settings describe, initialised (without a seed: not yet); in a world, this process's rows."""
     composition = find_composition(config.composition)
     relation_dim = config.relation_dim or composition.relation_dim(config.entity_dim)
     dim = composition.dim(config.entity_dim, relation_dim)
@@ -60,9 +66,10 @@ def build_model(config: ModelConfig, n_entities: int, n_relations: int, seed: in
     else:
         form = Sum(dim, learn_scale=config.initialisation == "calibrated" and config.normalise)
     model = GradientGraph(
-        composition, n_entities, n_relations, config.entity_dim, form, relation_dim, config.normalise, config.reciprocal
-    )
-    return model.initialise(config.initialisation, torch.Generator().manual_seed(seed))
+        composition, n_entities, n_relations, config.entity_dim, form, relation_dim, config.normalise,
+        config.reciprocal, world, getattr(torch, config.entity_dtype),
+    )  # fmt: skip
+    return model if seed is None else model.initialise(config.initialisation, torch.Generator().manual_seed(seed))
 
 
 def fit(
@@ -81,21 +88,23 @@ def fit(
     settings, device = config.train, pick_device(checkpoints.device if checkpoints else config.train.device)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    model.to(device)
+    model.place(device, settings.table)
     train, held_out = graph.split("train").to(device), _validation_sample(graph, settings)
     at = Training(model, train, settings)
     history, steps_per_epoch = at.history, math.ceil(len(train) / settings.batch_size)
     if checkpoints:
         checkpoints.restore(at)
+    history.way = at.take_step.way()
     try:
         with checkpoints.stoppable() if checkpoints else nullcontext():
             while not at.ended:
-                for index in at.batches():
-                    at.move(index)
+                batches = at.batches()
+                for index, following in zip_longest(batches, batches[1:]):
+                    at.move(index, following)
                     if watch:
                         last = history.rows[-1]["loss"] if history.rows else math.nan
                         total = settings.epochs * steps_per_epoch
-                        watch(Progress(at.steps, total, at.epoch, last, settings.metric, at.best))
+                        watch(Progress(at.steps, total, at.epoch, last, settings.metric, at.best, history.way))
                     if checkpoints:
                         checkpoints.after_step(at)
                 at.check()
@@ -136,6 +145,7 @@ class Training:
         self.epoch, self.step, self.ended = 1, 0, False  # step: how many of this epoch are done
         self.loss = torch.zeros((), device=device)  # of this epoch, summed over its triples
         self.began = self.generator.get_state()  # of this epoch: its order can be drawn again
+        self.rows = model.n_entities
         self.history, self.best, self.best_state = History(), -math.inf, None
         self.started = time.perf_counter()
 
@@ -159,9 +169,9 @@ class Training:
             self.generator.set_state(now)
         return self.take_step.begin_epoch(order).split(self.settings.batch_size)[self.step :]
 
-    def move(self, index: Tensor) -> None:
-        """One step."""
-        self.loss += self.take_step(index) * len(index)
+    def move(self, index: Tensor, following: Tensor | None = None) -> None:
+        """One step; `following` is the index of the one after it, if there will be."""
+        self.loss += self.take_step(index, following) * len(index)
         self.step += 1
 
     def judge(self, value: float) -> None:
@@ -169,7 +179,8 @@ class Training:
         settings, history = self.settings, self.history
         if value > self.best:
             self.best, history.best_epoch = value, self.epoch
-            self.best_state = copy.deepcopy(self.model.state_dict())
+            self.best_state = None  # its memory is used again
+            self.best_state = tensor_file.set_aside(self.model.state_dict())
         elif self.epoch - history.best_epoch >= settings.patience * settings.evaluate_every:
             history.stopped, self.ended = f"no better {settings.metric} since epoch {history.best_epoch}", True
 
@@ -181,11 +192,12 @@ class Training:
         """Everything is still made of numbers, and W within its constraint."""
         if not math.isfinite(loss := self.loss.item()):
             raise self.broken(f"the loss became {loss}")
-        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+        infinite = not all(torch.stack(p.aminmax()).isfinite().all() for p in self.model.parameters() if p.numel())
+        if infinite if self.model.world is None else self.model.world.any(infinite):
             raise self.broken("parameters became infinite")
         if isinstance(form := self.model.form, Harmony):
-            norm = form.norm()
-            if not norm <= 1.01 * form.cap or (norm == 0 and form.free.any()):  # too large to square, it vanishes
+            norm, room = form.norm(), min(0.01 * form.cap, (form.faithfulness - form.cap) / 2)
+            if not norm <= form.cap + room or (norm == 0 and form.free.any()):  # too large to square, it vanishes
                 raise self.broken(
                     f"W left its constraint (its {form.constraint} norm is {norm:.3g}, the cap {form.cap:g})"
                 )
@@ -195,9 +207,16 @@ class Training:
             f"{what} in epoch {self.epoch}; lower train.learning_rate ({self.settings.learning_rate})"
         )
 
+    @property
+    def dealt(self) -> set[str]:
+        """The tensors of `pack` with a row for each entity."""
+        states = {f"optimiser.{name}" for name in self.take_step.dealt}
+        return {"model.entity", *states} | ({"best.entity"} if self.best_state is not None else set())
+
     def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors by name, and facts that JSON can hold; only while all is sound."""
         self.check()
+        self.take_step.settle()
         parts = {
             "model": self.model.state_dict(),
             "best": self.best_state or {},
