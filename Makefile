@@ -29,24 +29,38 @@ bench: $(READY) .venv-pykeen/.ready
 	.venv-pykeen/bin/python -m pip install --quiet 'pykeen==1.11.*'
 	touch $@
 
-# torch first and pinned, so that no other package brings a build of its own
+# torch first and pinned, so that no other package brings a build of its own; with LOCKED=1, as in CI, every other file
+# must have the sha256 in requirements.lock
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+ifdef LOCKED
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check
+else
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+endif
 	touch $@
 
-# every reader: INPUTS each by hypothesis, and as many by atheris, which watches what code they reach
+# the server among 64 clients; RUN=folder of a larger run to ask as well
+load: $(READY)
+	$(BIN)/python benchmarks/bench_serve.py results/load.json $(RUN)
+
+# every reader: INPUTS each by hypothesis, and as many by atheris, which watches what code they reach; then the server,
+# by its own description
 INPUTS ?= 3000
 fuzz: $(READY)
 	FUZZ=$(INPUTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_fuzz.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'atheris>=3'
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
+	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_serve_schema.py
 
-# known weaknesses of the pinned versions; what cannot be looked up is listed as skipped
+# known weaknesses of the pinned versions; fails too where one of them cannot be looked up
 audit: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip-audit>=2.7'
-	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 lock: $(READY)
 	$(BIN)/python .ci/lock.py

@@ -133,6 +133,170 @@ def scale() -> str:
     return f"{table(['varied', 'sizes', 'ms per step', 'exponent'], rows)}\n\n{about}"
 
 
+def rounding() -> str:
+    found = result("rounding")
+    rows = [[name, f"{mean(mrr):.3f}", " ".join(f"{one:.3f}" for one in mrr)] for name, mrr in found["mrr"].items()]
+    about = f"`{found['command']}`, filtered test MRR; {' '.join(found['settings'])}."
+    return f"{table([found['graph'], 'mean MRR', 'seeds 0, 1, 2'], rows)}\n\n{about}"
+
+
+def large_graph() -> str:
+    found, rows = result("large-graph"), []
+    for case in found["graphs"].values():
+        build, ask = case["build"], case["seconds"]
+        cells = [f"{case['triples']:,}", f"{case['entities']:,}", f"{case['text_megabytes']:,.0f} MB"]
+        cells += [f"{build['cpu_seconds']:.0f} s", f"{build['megabytes']:,.0f} MB", f"{ask['load']:.2f} s"]
+        rows.append([*cells, f"{1e6 * ask['name to id']:.0f} us", f"{ask['answers to 1,000 queries']:.1f} s"])
+    head = ["triples", "entities", "text", "build, CPU", "memory", "load", "name to id", "answers to 1,000 queries"]
+    about = f"`{found['command']}`, {found['environment']['device']}. Memory is the peak of what is the process's own."
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def memory() -> str:
+    found, rows = result("memory"), []
+    for name, case in found["memory"].items():
+        steps = found["step_milliseconds"][name]
+        held, peak = (f"{case[kind] / 1e6:,.0f} MB" for kind in ("tables_and_optimiser", "peak"))
+        small, large = steps["10000"], steps["1000000"]
+        rows.append([name, held, peak, f"{case['ratio']:.2f}", f"{small:.0f} to {large:.0f}", f"{large / small:.2f}"])
+    head = ["optimiser", "tables and state", "peak", "ratio", "CPU ms a step, 10,000 to 1,000,000 entities", "ratio"]
+    about = (
+        f"`{found['command']}`, {' '.join(found['settings'])}, {found['environment']['device']}. Validation included."
+    )
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def debian() -> str:
+    if not (ROOT / "results" / "debian12.json").exists():
+        return NOT_YET
+    found, rows = result("debian12"), []
+    for name, run in found["runs"].items():
+        metrics = [f"{run['metrics'][m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
+        spent = [f"{run['seconds'] / 60:.1f}", run["epochs"], f"{run['peak_bytes'] / 1e9:.2f} GB"]
+        rows.append([name, *spent, f"{run['metrics']['mr']:,.0f}", *metrics])
+    base = next(iter(found["runs"].values()))["frequency_baseline"]
+    best = [f"{base[m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
+    rows.append(["frequency baseline", "", "", "", f"{base['mr']:,.0f}", *best])
+    head = ["recipe", "minutes in all", "epochs", "peak memory", "mr", "mrr", "hits@1", "hits@10"]
+    graph = next(iter(found["runs"].values()))["graph"]
+    about = f"{graph}. `{found['command']}`, {found['environment']['device']}; filtered, all entities, exact."
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def large_gpu() -> str:
+    if not (ROOT / "results" / "bench-large-gpu.json").exists():
+        return NOT_YET
+    found = result("bench-large-gpu")
+    rows = []
+    for name, case in found["cases"].items():
+        sizes = [f"{case[kind] / 1e9:.1f}" if kind in case else "" for kind in ("device_bytes", "host_bytes")]
+        cells = [f"{case['triples_per_s']:,.0f}", f"{case['ms_per_step']:.1f}", *sizes, f"{case['last_loss']:.2f}"]
+        rows.append([*name.split("; "), *cells, case["steps"]])
+    head = ["model", "table", "negatives", "triples/s", "ms per step", "GPU, GB", "host, GB", "last loss", "steps"]
+    of = found["sizes"]
+    about = f"{of['entities']:,} entities, {of['triples']:,} triples, d = {of['dim']}, batch {of['batch']:,}, "
+    about += f"{of['negatives']} negatives on each side, {of['shared']} triples sharing them or each its own. "
+    return f"{table(head, rows)}\n\n{about}`{found['command']}`, {found['environment']['device']}."
+
+
+def cost_constants() -> str:
+    rows = []
+    for name, about in result("cost-model")["machines"].items():
+        of, spread = about["constants"], [abs(row["error"]) for row in about["fitted"]]
+        checks = ", ".join(f"{row['step'].split('; ')[0]} {row['error']:+.0%}" for row in about["checked"])
+        worst = f"{len(spread)} steps, at most {max(spread):.0%}" if spread else "none yet: as sold"
+        rates = [f"{of[kind] / 1e9:,.0f}" for kind in ("operations", "multiplies", "bytes")]
+        rows.append([name, f"{1000 * of['fixed']:.0f} ms", *rates, worst, checks])
+    head = ["machine", "fixed", "Gop/s", "Gop/s of a full W", "GB/s", "fitted to, error", "checked on, error"]
+    return table(head, rows)
+
+
+def cost_predictions() -> str:
+    found, rows = result("cost-model"), []
+    for row in found["predictions"]:
+        if row["processes"] is None:
+            rows.append([row["graph"], row["on"], "does not fit", *[""] * 5])
+            continue
+        memory = f"{row['memory_gb']:.1f}" + (f", host {row['host_gb']:.0f}" if row["host_gb"] else "")
+        units = {"h": 1, "min": 60, "s": 3600}
+        hours = next(f"{n * row['hours']:.1f} {unit}" for unit, n in units.items() if n * row["hours"] >= 1 or n > 60)
+        cells = [memory, f"{row['step_ms']:.1f}", f"{row['sent_mb']:.0f}", hours, row["bottleneck"]]
+        rows.append([row["graph"], row["on"], row["processes"], *cells])
+    head = ["graph", "on", "processes", "GB in each", "ms per step", "MB sent by each", "10 epochs", "most of it"]
+    return f"{table(head, rows)}\n\n`{found['command']}`."
+
+
+def known_graphs() -> str:
+    found = result("doctor")
+    rows = []
+    for name, graph in found["graphs"].items():
+        shares = [f"{graph[kind]:.1%}" for kind in ("redundant", "symmetric", "linked")]
+        scores = [f"{graph['rules'][metric]:.3f}" for metric in ("mrr", "hits@1", "hits@10")]
+        rows.append(
+            [name, graph["verdict"], f"{graph['relations']:,}", f"{graph['triples']['train']:,}", *shares, *scores]
+        )
+    head = ["graph", "verdict", "relations", "train facts", "follow from another relation", "symmetric", "linked pairs"]
+    about = f"`{found['command']}`; rules alone: {graph['protocol']}."
+    return f"{table([*head, 'rules alone: MRR', 'hits@1', 'hits@10'], rows)}\n\n{about}"
+
+
+def load() -> str:
+    found, rows = result("load"), []
+    for name, graph in found["graphs"].items():
+        memory, kinds = graph["memory"], graph["under_load"]
+        cells = [f"{kinds[kind][f'{p}_ms']:,.0f}" for kind in ("all", "page", "explain") for p in ("p50", "p99")]
+        cells += [f"{graph['one_client']['all'][f'{p}_ms']:,.0f}" for p in ("p50", "p99")]
+        wrong = f"{graph['wrong_answers']}, {graph['late_explanations']} of {kinds['explain']['requests']}"
+        growth = f"{memory['warm_mb']:,.0f} to {memory['last_mb']:,.0f} MB, {memory['slope_mb_per_1000_requests']:+.2f}"
+        size = f"{name}, {graph['entities']:,}"
+        rows.append([size, f"{graph['requests']:,}", wrong, f"{graph['requests_per_second']:.0f}", *cells, growth])
+    head = ["graph, entities", "requests", "wrong, and late explanations", "per second", "all: p50 ms", "p99"]
+    head += ["page: p50", "p99", "explanations: p50", "p99", "one client alone: p50", "p99"]
+    head += ["memory after warm-up, and MB per 1,000 requests"]
+    mix = ", ".join(f"{share} {kind}" for kind, share in found["shares"].items())
+    about = f"{graph['clients']} clients that ask again at once; of 100 requests {mix}. `{found['command']}`, "
+    about += f"{found['environment']['device']}, {found['cores']} cores shared with the clients"
+    about += f" and whatever else ran (load {found['load_before']:.1f} before it began)."
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def additions() -> str:
+    rows, commands = [], []
+    for found in (result("bench-add"), result("bench-add-atlas")):
+        commands.append(f"`{found['command']}`")
+        for case in found["results"]:
+            given = "all" if case["facts_per_entity"] == "all" else f"at most {case['facts_per_entity']}"
+            cells = [
+                f"{case[kind][way]:{form}}"
+                for kind, form in (("mrr", ".3f"), ("seconds", ".0f"))
+                for way in ("add", "again")
+            ]
+            rows.append(
+                [
+                    found["graph"],
+                    case["model"],
+                    found["held_out"],
+                    f"{given} ({case['facts_given']:,})",
+                    f"{case['queries']:,}",
+                    *cells,
+                ]
+            )
+    head = ["graph", "model", "new entities", "facts given of each (in all)", "questions"]
+    head += ["MRR, added", "MRR, trained again", "seconds, added", "seconds, trained again"]
+    about = f"One seed; {found['protocol']}; {found['environment']['device']} of a busy machine. {', '.join(commands)}."
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def checkpoint_cost() -> str:
+    found = result("experiments-cpu")
+    size, seconds = found["checkpoint_size"], found["checkpoints"]["cpu_seconds"]
+    none, usual, many = (f"{seconds[way]:.1f}" for way in ("none", "defaults", "every 20 steps"))
+    text = f"What they cost: two epochs of the demo take {none} processor seconds without, {usual} with the defaults, "
+    text += f"{many} with one every 20 steps (medians of five). One of HHolE on FB15K, d = 512, is "
+    text += f"{size['megabytes']:.0f} MB and takes {size['seconds']:.1f} s to write. "
+    return text + "`python benchmarks/experiments_cpu.py`, on a busy CPU."
+
+
 # Reproductions of the paper: lists of records, one per run ------------------------------------------------------------
 
 
@@ -258,7 +422,19 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("curves", curves),
     ],
     "docs/performance.md": [("speed", speed)],
-    "docs/scale.md": [("scale", scale)],
+    "docs/scale.md": [
+        ("scale", scale),
+        ("rounding", rounding),
+        ("large-gpu", large_gpu),
+        ("large-graph", large_graph),
+        ("memory", memory),
+        ("debian", debian),
+        ("cost-constants", cost_constants),
+        ("cost-predictions", cost_predictions),
+    ],
+    "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
+    "docs/doctor.md": [("known-graphs", known_graphs)],
+    "docs/how-to/new-entities.md": [("additions", additions)],
 }
 
 

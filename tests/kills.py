@@ -19,7 +19,6 @@ import harmonium
 from harmonium import commands
 from harmonium.config import Config
 from harmonium.folder import unfinished
-from harmonium.graph import SPLITS
 from small import make_graph
 
 SETTINGS = [
@@ -90,12 +89,13 @@ def die_at(touch: int) -> None:
 
 
 def outcome(folder: Path) -> dict[str, str]:
-    """All of a run but the time it took."""
+    """All of a run but the time: the seconds of its history, the moment it was made, and the checksums of these."""
     run, found = harmonium.Run.load(folder), {file.name: file.read_bytes().hex() for file in folder.iterdir()}
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.history.rows]
-    found["history.jsonl"] = json.dumps([rows, run.history.best_epoch, run.history.stopped])
-    found["data.graph"] = json.dumps([run.graph.spell(getattr(run.graph, split)) for split in SPLITS])
-    found["run.json"] = ""  # times and checksums
+    found["history.jsonl"] = json.dumps(rows)
+    manifest = json.loads((folder / "run.json").read_bytes())
+    del manifest["made"], manifest["sha256"], manifest["files"]["history.jsonl"]
+    found["run.json"] = json.dumps(manifest)
     return found
 
 

@@ -98,10 +98,12 @@ def test_train_prints_what_it_reached_and_where(place: Path) -> None:
     )
     told = (place / "told.txt").read_text(encoding="utf-8")
     assert "training 100% epoch 20 loss" in " ".join(told.split())
+    assert told.count("training by fused kernels, as the tensors are not on a GPU\n") == 1
     run = harmonium.Run.load(place / "runs" / "family")
     assert f"{run.metrics['metrics']['mrr']:.3f}" in printed
     assert run.config.model.composition == "complex"
     assert run.config.data == "family"
+    assert run.history.way == "fused kernels, as the tensors are not on a GPU"
     assert run.metrics["metrics"]["mrr"] > 3 * run.metrics["frequency_baseline"]["mrr"]
 
 
@@ -194,6 +196,23 @@ def test_evaluate_takes_a_protocol(call, place: Path) -> None:
     assert f"all 10 queries {expected.metrics['mr']:.3f} {expected.metrics['mrr']:.3f}" in result.words
 
 
+def test_evaluate_estimates_from_a_sample_and_says_so(call, place: Path, tmp_path: Path) -> None:
+    folder, words = place / "runs" / "family", "estimated from 6 of 10 facts drawn at random"
+    printed = json.loads(call("evaluate", folder, "--sample", 6, "--json").out)
+    assert printed["queries"] == 12
+    assert printed["estimate"]["words"].startswith(words)
+    low = printed["estimate"]["intervals"]["mrr"][0]
+    shown = call("evaluate", folder, "--sample", 6).words
+    assert words in shown
+    assert f"95 %: from {printed['estimate']['intervals']['mr'][0]:.3f} {low:.3f}" in shown
+    options = ["--set", "evaluate.sample=6", "--set", "train.epochs=1", "--set", "model.entity_dim=4"]
+    trained = call("train", "--data", place / "family", *options, "--out", tmp_path / "run")
+    assert words in trained.words
+    assert words in json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))["estimate"]["words"]
+    assert "estimate" not in json.loads(call("evaluate", folder, "--sample", 99, "--json").out)
+    assert call("evaluate", folder, "--sample", 1).code == 2
+
+
 def test_evaluate_ranks_several_runs_together(call, place: Path, tmp_path: Path) -> None:
     one, other = place / "runs" / "family", tmp_path / "other"
     more = ["--set", "model.entity_dim=6", "--set", "train.epochs=2"]
@@ -203,6 +222,18 @@ def test_evaluate_ranks_several_runs_together(call, place: Path, tmp_path: Path)
     assert f"{one} x {other} on family" in call("evaluate", one, other).words
     wrong = call("evaluate", one, other, "--weight", 1)
     assert (wrong.code, "error: 2 experts need as many weights, not 1" in wrong.err) == (2, True)
+
+
+def test_evaluate_tells_how_many_ranks_hang_on_rounding(call, place: Path) -> None:
+    folder = place / "runs" / "family"
+    printed = json.loads(call("evaluate", folder, "--gaps", 4, "--json").out)
+    low, high = printed["gaps"]["metrics"]["mrr"]
+    assert (printed["queries"], printed["gaps"]["queries"]) == (20, 8)
+    assert 0 < low <= high <= 1
+    told = call("evaluate", folder, folder, "--gaps", 100).words
+    assert "rounding: in " in told
+    assert "of 20 queries candidates are too near to the truth to tell apart" in told
+    assert call("evaluate", folder, "--gaps", 0).code == 2
 
 
 @pytest.mark.parametrize(
@@ -769,6 +800,9 @@ def test_plan_says_how_long_and_how_much(call, place: Path) -> None:
     found = json.loads(call("plan", "--data", place / "family", *FAST, "--json").out)
     assert found["epochs"] == 20 and found["fits"]
     assert found["total_seconds"] >= 20 * found["steps"] * found["step_seconds"]
+    told = call("plan", "--data", place / "family", *FAST, "--processes", 2)
+    assert "in each of 2 processes" in told.words
+    assert "predicted, not tried" in told.words
     wrong = call("plan", "--data", place / "family", "--set", "model.dimension=3")
     assert wrong.code == 2
     assert "no setting 'model.dimension'" in wrong.err

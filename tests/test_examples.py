@@ -1,7 +1,8 @@
-"""What stands in examples/ runs as it is, without a warning."""
+"""The notebooks in examples/ run from the first cell to the last without a warning, and hold no results of a machine."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
+RUNNER = """
+import json, sys
+
+for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), "cell " + cell["id"], "exec"), globals())
+"""
 
 
 def test_there_are_examples() -> None:
@@ -17,17 +25,21 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_example_runs(file: Path, tmp_path: Path) -> None:
+def test_its_cells_run_in_turn(file: Path, tmp_path: Path) -> None:
+    """In one namespace and an empty folder, as Jupyter would; a cell of magics is not Python and fails here."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", str(file)]
+    command = [sys.executable, "-W", "error", "-X", "utf8", "-c", RUNNER, str(file)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_example_opens_as_a_notebook(file: Path) -> None:
-    """Cells in the percent format: each starts with a marker, the first with a title."""
-    text = file.read_text(encoding="utf-8")
-    assert text.startswith("# %% [markdown]\n# # ")
-    assert text.count("\n# %%\n") >= 3
+def test_it_is_a_notebook_without_results(file: Path) -> None:
+    book = json.loads(file.read_text(encoding="utf-8"))
+    assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
+    assert book["cells"][0]["cell_type"] == "markdown"
+    assert book["cells"][0]["source"][0].startswith("# ")
+    assert len({cell["id"] for cell in book["cells"]}) == len(book["cells"])
+    code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert len(code) >= 3
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)

@@ -12,7 +12,7 @@ from harmonium.analysis.neighbours import Guise, Neighbour, neighbours
 from harmonium.config import Config, EvaluateConfig, ModelConfig
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import evaluate
-from harmonium.graph import Graph, Slot, Triples
+from harmonium.graph import Graph, Slot, Triples, Vocabulary
 from harmonium.model import GradientGraph
 from harmonium.run import Run
 from harmonium.training import History
@@ -126,6 +126,16 @@ def test_typed_candidates_were_seen_in_that_slot() -> None:
         seen = {row[place] for row in graph.facts().rows().tolist() if row[1] == 1}
         assert Guise(model, graph, triple, slot).others.tolist() == sorted(seen | {own})
         assert Guise(model, graph, triple, slot, typed=False).others.tolist() == list(range(30))
+
+
+def test_neighbours_of_the_same_name_are_told_apart_by_their_ids() -> None:
+    bare = make_graph()
+    graph = replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
+    model, triple = random_model(graph), graph.train[:1]
+    found, expected = (neighbours(model, g, triple, count=99, typed=False) for g in (graph, bare))
+    assert {n.name for n in found.token} == {"twin"}
+    assert [n.id for n in found.token] == [n.name for n in expected.token]
+    assert found.to_json()["composed"][0]["id"] == expected.composed[0].name
 
 
 def test_a_plain_model_has_no_tokens() -> None:

@@ -50,6 +50,31 @@ def test_results_say_how_they_were_made() -> None:
             assert "device" in found or "device" in found["environment"], path.name
 
 
+def test_sentences_quote_what_was_measured() -> None:
+    """Numbers that stand in the text of a page, outside the parts that are rendered."""
+    found = json.loads((ROOT / "results" / "experiments-cpu.json").read_text(encoding="utf-8"))
+    demo, change = found["demo"], found["demo"]["density"]["positives"]
+    low, high = change["by_relation"]
+    spread = demo["scores_of_facts"]["95%"] - demo["scores_of_facts"]["5%"]
+    strongest, eight = (found["spectrum"]["share_of_energy"][k] for k in ("1", "8"))
+    caps = {cap: f"{found['cap'][cap]['mrr']:.3f}".lstrip("0") for cap in ("49.75", "37.5")}
+    quotes = [
+        (
+            "math.md",
+            f"large ({demo['constant']:,.0f} in the demo, where nine tenths of the facts score within {spread:.0f}",
+        ),
+        ("decisions/004-constant-left-out-of-comparisons.md", f"nine tenths of its facts score within {spread:.0f} of"),
+        ("decisions/003-low-rank-w.md", f"one direction of the full W holds {100 * strongest:.2f} %"),
+        ("experiments.md", f"true triplets {change['change']['mean']:.2f} of 5 (by relation {low:.2f} to {high:.2f})"),
+        ("experiments.md", f"{100 * demo['skipped_by_bounds']:.2f} % decided by bounds on `atlas`"),
+        ("experiments.md", f"{caps['49.75']}; with cap 37.5 {caps['37.5']}:"),
+    ]
+    for page, words in quotes:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert words in text, f"{page}: {words}"
+    assert 1 - eight < 1e-6
+
+
 @pytest.mark.parametrize("name", ["table1", "htpr", "controls"])
 def test_records_of_runs_have_both_protocols_and_what_was_published(name: str) -> None:
     found = records.read(ROOT / "results" / f"{name}.json")

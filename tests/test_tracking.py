@@ -55,7 +55,6 @@ def events(file: Path) -> list[Any]:
 
 
 def test_tensorboard_files_hold_the_values(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
     run = train(f"tensorboard:{tmp_path / 'board'}")
     (file,) = (tmp_path / "board").iterdir()
     told = {

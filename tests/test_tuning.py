@@ -14,7 +14,6 @@ from harmonium.config import Config
 from harmonium.training import History
 from small import family, make_graph
 
-pytest.importorskip("optuna")
 QUICK = ["model.entity_dim=8", "model.rank=2", "train.epochs=4", "train.evaluate_every=2", "train.batch_size=64"]
 QUICK += ["train.negatives=8", "model.faithfulness=1"]
 SPACE = {"train": {"learning_rate": {"low": 1e-4, "high": 0.1, "log": True}, "optimizer": ["adam", "adagrad"]}}

@@ -112,9 +112,9 @@ def _seen(fillers: Groups, relation: Tensor, place: Tensor) -> Tensor:
 def score(model: GradientGraph, triples: Triples) -> Tensor:
     """(n,) float64 on the CPU: scores without the constant of the form; of a reciprocal model the mean of both ways."""
     now, parts = model.snapshot(), []
-    for part in triples.to(now.entities.device).chunks(CHUNK):
+    for part in triples.to(now.relations.device).chunks(CHUNK):
         slots = (Slot.HEAD, Slot.TAIL) if now.reciprocal else (Slot.TAIL,)
-        ways = [now.form(now.slot_map(slot, part).apply(F.embedding(part[slot], now.entities))) for slot in slots]
+        ways = [now.form(now.slot_map(slot, part).apply(now.vectors(part[slot]))) for slot in slots]
         parts.append(torch.stack(ways).double().mean(0).cpu())
     scores = torch.cat(parts)
     if not scores.isfinite().all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from harmonium import __version__, shown
-from harmonium.errors import HarmoniumError, Stopped
+from harmonium.errors import HarmoniumError, Stopped, Together
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -136,11 +137,13 @@ def plan(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. model.entity_dim=256."),
     ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes under torchrun, each on a machine like this.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """How long a training would take here, and how much memory; a few of its steps are made to find out.
 
-    Settings are those of `train`. Stopping early can only make it shorter.
+    Settings are those of `train`. Stopping early can only make it shorter. What cannot be tried here (several processes,
+    or tables that do not fit) is predicted by a cost model instead, to a factor of about two.
 
     Example: harmonium plan --data atlas --set model.entity_dim=128 --set train.epochs=30
     """
@@ -149,20 +152,29 @@ def plan(
     from harmonium.planning import plan as make_plan
 
     with console.bar("trying a few steps"):
-        found = make_plan(Config.read(config, sets or []), data)
+        found = make_plan(Config.read(config, sets or []), data, processes=processes)
     if as_json:
         console.print_json(found.to_json())
         return
     work = f"{found.epochs:,} epochs of {found.steps:,} steps on {found.device}"
+    work += f", in each of {found.processes} processes" if found.processes > 1 else ""
     console.say(f"{found.graph}: {found.parameters:,} parameters, {work}", "bold")
     rows = [[name, shown.in_bytes(size)] for name, size in [*found.memory.items(), ("together", found.peak_memory)]]
     console.table("Memory", ["for", "about"], rows)
     if not found.fits:
-        console.say("does not fit: lower model.entity_dim, or take a machine with more memory", "red")
+        console.say(
+            "does not fit: lower model.entity_dim, choose model.entity_dtype=bfloat16 and train.optimizer=row-adagrad, or "
+            "take a machine with more memory", "red",
+        )  # fmt: skip
+        if found.enough:
+            each, hours = shown.in_bytes(found.enough["memory"]), shown.in_words(3600 * found.enough["hours"])
+            many = f"{found.enough['processes']} such machines"
+            console.say(f"predicted: {many} under torchrun, {each} in each, would take about {hours}")
         return
     rows = [[name, shown.in_words(some)] for name, some in [*found.seconds.items(), ("together", found.total_seconds)]]
     about = f"a step {shown.in_words(found.step_seconds)}, an epoch {shown.in_words(found.steps * found.step_seconds)}"
-    console.table("Time", ["for", "about"], rows, f"{about}; validation may stop training before its last epoch")
+    more = "predicted, not tried" if found.processes > 1 else "validation may stop training before its last epoch"
+    console.table("Time", ["for", "about"], rows, f"{about}; {more}")
 
 
 @app.command()
@@ -253,6 +265,10 @@ def evaluate(
     side: Annotated[str, typer.Option(help="head, tail or both.")] = "both",
     filtered: Annotated[bool, typer.Option(help="Leave other known answers out of the ranking.")] = True,
     unseen: Annotated[str, typer.Option(help="keep or drop triples with entities unseen in training.")] = "keep",
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="FACTS", help="Rank so many, drawn at random: an estimate, with intervals.", min=2),
+    ] = None,
     by: Annotated[str | None, typer.Option(help="Also show metrics by side, relation or category.")] = None,
     chunk: Annotated[
         int | None, typer.Option(help="Queries scored at once; changes memory, not results.", min=1)
@@ -260,11 +276,15 @@ def evaluate(
     weight: Annotated[
         list[float] | None, typer.Option(help="Of an expert, once for each run in their order; all 1 when left out.")
     ] = None,
+    gaps: Annotated[
+        int | None,
+        typer.Option(metavar="FACTS", help="Score so many in float64 too: how many ranks hang on rounding?", min=1),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank a split exactly and print metrics with the protocol that made them.
 
-    Example: harmonium evaluate runs/demo --by relation
+    Example: harmonium evaluate runs/demo --by relation. On a large graph --sample 2000 gives an estimate.
     """
     from harmonium import commands, console
     from harmonium.evaluation import describe
@@ -278,17 +298,21 @@ def evaluate(
             chunk,
             watch,
             weight or None,
+            gaps,
             split=split,
             candidates=candidates,
             ties=ties,
             side=side,
             filtered=filtered,
             unseen=unseen,
+            sample=sample,
         )
     if as_json:
         console.print_json(result.to_json())
         return
-    rows = {f"all {len(result.ranks):,} queries": result.metrics}
+    estimate = result.estimate
+    rows = {f"{'' if estimate else 'all '}{len(result.ranks):,} queries": result.metrics}
+    rows |= shown.interval_rows(estimate.intervals) if estimate else {}
     if by == "side":
         rows |= result.by_side()
     elif by == "relation":
@@ -296,7 +320,14 @@ def evaluate(
     elif by == "category":
         parts = result.by_category().items()
         rows |= {f"{kind} {side} ({int(m['queries'])})": m for kind, sides in parts for side, m in sides.items()}
-    console.metrics_table(f"{' x '.join(map(str, runs))} on {result.graph}", rows, describe(result.protocol))
+    protocol = describe(result.protocol, estimate and estimate.of)
+    console.metrics_table(f"{' x '.join(map(str, runs))} on {result.graph}", rows, protocol)
+    if (found := result.gaps) is not None:
+        low, high = found.metrics["mrr"]
+        console.say(
+            f"rounding: in {found.uncertain:,} of {found.queries:,} queries candidates are too near to the truth to tell "
+            f"apart (at most {found.most:,} in one); the mrr of all these is {low:.6f} to {high:.6f}, however they fall"
+        )
 
 
 @app.command()
@@ -706,7 +737,7 @@ def add(
         wider, added = commands.add(run, facts, out, overwrite, watch)
     if as_json:
         found = {"path": str(wider.path), "entities": added.names, "facts": len(added.facts), "notes": added.notes}
-        console.print_json(found | {"metrics": wider.metrics.get("metrics")})
+        console.print_json(found | {key: wider.metrics.get(key) for key in ("metrics", "estimate")})
         return
     some = ", ".join(added.names[:10]) + (", ..." if len(added.names) > 10 else "")
     console.say(f"{len(added.names):,} new entities from {len(added.facts):,} facts: {some}", "bold")
@@ -830,7 +861,9 @@ def convert(
 
     options = {"columns": columns, "separator": separator, "header": header, "quotes": quotes, "query": query}
     options |= {"literals": literals, "language": language}
-    with console.bar("reading and writing"):
+    text = Path(source).suffix in (".tsv", ".txt") and Path(source).is_file()
+    with console.bar("reading and writing, MB", Path(source).stat().st_size // 10**6 if text else None) as move:
+        options["watch"] = lambda count: move(count / 1e6)
         graph = commands.convert(source, out, to, valid, test, seed, overwrite, **options)
     if as_json:
         counts = {split: len(getattr(graph, split)) for split in ("train", "valid", "test")}
@@ -962,14 +995,23 @@ def serve(
 
 
 def main() -> None:
-    """Run a command; a mistake in what was given is one message and exit code 2."""
+    """Run a command; a mistake in what was given is one message and exit code 2.
+
+    Of several processes under torchrun the first one speaks; the others only of errors that are theirs alone.
+    """
+    rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
+    if rank != "0":
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         app(prog_name="harmonium")
+    except Together:
+        sys.exit(2)
     except HarmoniumError as error:
         from harmonium import console
         from harmonium.suspicion import one_message
 
-        console.errors.print(console.Text(one_message(f"error: {error}"), style="red"), soft_wrap=True)
+        who = "error" if rank == "0" else f"error in process {rank}"
+        console.errors.print(console.Text(one_message(f"{who}: {error}"), style="red"), soft_wrap=True)
         sys.exit(2)
     except Stopped as stop:
         print(stop, file=sys.stderr)

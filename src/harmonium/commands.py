@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harmonium import addition, checkpoint, classification, completion, evaluation, prediction, query_file
+from harmonium import addition, checkpoint, classification, completion, distributed, evaluation, prediction, query_file
 from harmonium.analysis import neighbours as neighbourhoods
 from harmonium.analysis.density import Density, measure_density
 from harmonium.analysis.dynamics import Dynamics, follow
@@ -24,7 +24,8 @@ from harmonium.calibration import Calibration, calibration_of
 from harmonium.classification import Classification
 from harmonium.config import Config, EvaluateConfig, build
 from harmonium.datasets import load
-from harmonium.ensemble import product_of_experts
+from harmonium.distributed import alone_or_first
+from harmonium.ensemble import Ensemble, product_of_experts
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Evaluation, Frequency
 from harmonium.export import import_embeddings
@@ -57,16 +58,19 @@ def train(
         config = Config.read(config, sets)
     elif sets:
         raise HarmoniumError("give either a Config or settings as text, not both")
-    if out is not None:
-        reserve(out, overwrite)
-    data = config.data if data is None else data
-    graph = load(data)
-    config = replace(config, data=str(data) if isinstance(data, str | Path) else graph.name)
-    if out is None:
-        return _train(config, graph, watch, track=track)
-    device = str(pick_device(config.train.device))
-    with checkpoint.begin(Path(out), overwrite, config, graph, device, environment()) as checkpoints:
-        return _train(config, graph, watch, checkpoints, track)
+    with distributed.joined() as world:
+        if out is not None and distributed.restarted() and unfinished(Path(out)):
+            return _resume(Path(out), (), watch, track, world)
+        if out is not None:
+            alone_or_first(world, lambda: reserve(out, overwrite))
+        data = config.data if data is None else data
+        graph = load(data)
+        config = replace(config, data=str(data) if isinstance(data, str | Path) else graph.name)
+        if out is None:
+            return _train(config, graph, watch, track=track, world=world)
+        device = str(pick_device(config.train.device))
+        with checkpoint.begin(Path(out), overwrite, config, graph, device, environment(), world) as checkpoints:
+            return _train(config, graph, watch, checkpoints, track, world)
 
 
 def resume(
@@ -81,15 +85,25 @@ def resume(
 
     >>> harmonium.resume("runs/mine", sets=["train.learning_rate=0.001"])
     """
-    path = Path(run)
+    with distributed.joined() as world:
+        return _resume(Path(run), sets, watch, track, world)
+
+
+def _resume(
+    path: Path,
+    sets: Sequence[str],
+    watch: Callable[[Progress], None] | None,
+    track: Sequence[str],
+    world: distributed.World | None,
+) -> Run:
     if not unfinished(path):
         if sets and (path / "run.json").is_file():
             raise HarmoniumError(f"{path} is finished, so its settings stay; train again with others")
         with suppress(OSError):
             sweep(path)
         return Run.load(path)
-    with checkpoint.reopen(path, sets, environment()) as (checkpoints, config, graph):
-        return _train(config, graph, watch, checkpoints, track)
+    with checkpoint.reopen(path, sets, environment(), world) as (checkpoints, config, graph):
+        return _train(config, graph, watch, checkpoints, track, world)
 
 
 def _train(
@@ -98,10 +112,15 @@ def _train(
     watch: Callable[[Progress], None] | None,
     checkpoints: checkpoint.Checkpoints | None = None,
     track: Sequence[str] = (),
+    world: distributed.World | None = None,
 ) -> Run:
-    """Fit, evaluate, and put the run in the place of its checkpoints."""
+    """Fit, evaluate, and put the run in the place of its checkpoints; in a world the first process does the last."""
+    if world is not None:
+        same = {**environment(), "settings": replace(config, data="").to_toml(), "graph": graph.fingerprint()}
+        world.agree({key: value for key, value in same.items() if key not in ("device", "platform")})
+        watch, track = (watch, track) if world.leads else (None, ())
     try:
-        model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+        model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed, world)
     except (RuntimeError, MemoryError) as error:
         raise evaluation.no_memory(error, "lower model.entity_dim or model.rank") from error
     if config.train.init is not None:
@@ -109,9 +128,14 @@ def _train(
     with tracking(track, config) as log:
         history = fit(model, graph, config, watch, log, checkpoints)
         run = Run(config, graph, model.cpu(), history, _metrics(model, graph, config.evaluate))
+        if world is not None:
+            model.gather()
         if log and run.metrics:
             log({"epoch": len(history.rows), run.metrics["protocol"]["split"]: run.metrics["metrics"]})
-    return replace(run, path=run.save(checkpoints.run, overwrite=True)) if checkpoints else run
+    if not checkpoints:
+        return run
+    path = alone_or_first(world, lambda: run.save(checkpoints.run, overwrite=True))
+    return replace(run, path=path)
 
 
 def _metrics(model: evaluation.Scorer, graph: Graph, protocol: EvaluateConfig) -> dict[str, Any]:
@@ -134,12 +158,14 @@ def evaluate(
     chunk: int | None = None,
     watch: Callable[[int], None] | None = None,
     weights: Sequence[float] | None = None,
+    gaps: int | None = None,
     **protocol: Any,
 ) -> Evaluation:
     """Rank a split of the run's own graph (or of another with the same names) under a protocol.
 
     Several runs are ranked together, as a product of experts with these `weights` (all 1 when left out).
     One file as `data` is ranked whole; what the run's own graph knows is filtered as well.
+    With `gaps` so many facts are scored in float64 too, to say how many ranks hang on rounding.
 
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
@@ -154,7 +180,12 @@ def evaluate(
     else:
         facts = _same_names(run, load(data, valid=0, test=0))
         graph = replace(run.graph, name=facts.name, **{chosen.split: facts.train})
-    return evaluation.evaluate(scorer, graph, chosen, chunk=chunk, watch=watch)
+    with distributed.joined() as world:
+        found = evaluation.evaluate(scorer, graph, chosen, chunk=chunk, watch=watch, world=world)
+    if not gaps:
+        return found
+    exact = Ensemble([deepcopy(each.model).double() for each in runs], weights if len(runs) > 1 else None)
+    return replace(found, gaps=evaluation.measure_gaps(scorer, exact, graph, chosen, gaps, chunk=chunk, watch=watch))
 
 
 def _protocol(values: dict[str, Any]) -> EvaluateConfig:
@@ -295,8 +326,12 @@ def complete(
     run = open_run(run)
     names = [relations] if isinstance(relations, str) else relations
     numbers = None if names is None else [run.graph.relations.index(name) for name in names]
-    found = completion.complete(run.model, run.graph, numbers, top, typed, calibration_of(run), watch).rows(run.graph)
-    if out is not None:
+    with distributed.joined() as world:
+        alone_or_first(world, lambda: calibration_of(run))  # made by one process, read by the others
+        calibration = calibration_of(run)
+        missing = completion.complete(run.model, run.graph, numbers, top, typed, calibration, watch, world)
+    found = missing.rows(run.graph)
+    if out is not None and distributed.rank() == 0:
         query_file.write_rows(out, iter(found), str(run.path))
     return Rows(found)
 

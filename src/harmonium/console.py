@@ -74,10 +74,13 @@ def training_bar() -> Iterator[Callable[[Any], None]]:
         TextColumn("training"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        task, told = progress.add_task("training", total=None, state="first epoch"), 0
+        task, told = progress.add_task("training", total=None, state="first epoch"), -1
 
         def watch(now: Any) -> None:
             nonlocal told
+            if told < 0:
+                told = 0
+                errors.print(Text(f"training by {now.way}"))
             best = f"best {now.metric} {now.best:.3f}" if now.best > -math.inf else "not validated yet"
             loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}  "
             state = f"epoch {now.epoch}  {loss}{best}"

@@ -191,9 +191,9 @@ def read_tables(file: str | Path) -> dict[str, Table]:
             with np.load(file, allow_pickle=False) as arrays:
                 kinds = [kind for kind in KINDS if f"{kind}_names" in arrays]
                 return {k: Table(arrays[f"{k}_names"].tolist(), arrays[f"{k}_vectors"]) for k in kinds}
-        import polars as pl
+        from harmonium.formats.parquet import read_frame
 
-        frame = pl.read_parquet(file)
+        frame = read_frame(file).collect()
         parts = frame.partition_by("kind", as_dict=True) if "kind" in frame.columns else {("entity",): frame}
         return {
             kind: Table(part["name"].to_list(), np.array(part["vector"].to_list(), dtype=np.float32))

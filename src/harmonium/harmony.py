@@ -23,6 +23,7 @@ from harmonium.kernels.fused import resolvent
 MARGIN = 0.25  # the paper's epsilon: how far the cap on W stays below lambda
 CAP_AT_INFINITY = 2.5  # the paper's cap when lambda is infinite
 CONSTRAINTS = ("frobenius", "spectral")
+LEAST_ROOM = 200  # lambda - cap is at least so many roundings of lambda: tokens keep two digits
 LARGEST_FULL = 10_000  # dimensions that a full W may have: 400 MB, and three times that to train it
 
 
@@ -146,6 +147,11 @@ class Harmony(nn.Module):
             raise HarmoniumError(
                 f"faithfulness (lambda) = {faithfulness} must be above the cap on W, {cap}: "
                 "otherwise harmony has no maximum. Raise lambda or lower the cap"
+            )
+        if cap > faithfulness * (1 - LEAST_ROOM * torch.finfo(torch.get_default_dtype()).eps):
+            raise HarmoniumError(
+                f"the cap on W, {cap}, is too near to faithfulness (lambda) = {faithfulness}: rounding alone would move "
+                f"tokens by a hundredth and more. Lower the cap, to {0.99 * faithfulness:g} say"
             )
         self.dim, self.faithfulness, self.constraint, self.cap = dim, faithfulness, constraint, cap
         self.dropout, self.mask = dropout, None

@@ -85,7 +85,7 @@ def render(
     if run.metrics:
         protocol = EvaluateConfig(**{k: v for k, v in run.metrics["protocol"].items() if k != "filter"})
         ranks = _ranks(run, protocol, limit, seed, watch)
-        shown |= {"protocol": in_words(protocol), **_metrics(run, ranks, protocol.ties), "ranks": ranks["model"]}
+        shown |= {"protocol": _in_words(run, protocol), **_metrics(run, ranks, protocol.ties), "ranks": ranks["model"]}
         shown["figure_ranks"] = svg("ranks", figures.ranks_figure, ranks, protocol.ties)
         shown["reach"] = ranks["model"].values(protocol.ties).quantile(torch.tensor([0.5, 0.9]).double()).tolist()
     shown["figure_training"] = svg("training", figures.training_figure, run.history, run.config.train.metric)
@@ -177,6 +177,13 @@ def _ranks(
         triples = triples[chosen]
     scorers = {"model": run.model, "frequency baseline": Frequency(run.graph)}
     return {name: evaluate(scorer, run.graph, protocol, triples, watch=watch).ranks for name, scorer in scorers.items()}
+
+
+def _in_words(run: Run, protocol: EvaluateConfig) -> str:
+    """The protocol, and the intervals of its metrics where a sample was ranked."""
+    estimate = run.metrics.get("estimate", {})
+    intervals = [f"{name} {low:.3f} to {high:.3f}" for name, (low, high) in estimate.get("intervals", {}).items()]
+    return in_words(protocol, estimate.get("of")) + (f" (95 %: {', '.join(intervals)})" if intervals else "")
 
 
 def _metrics(run: Run, ranks: dict[str, Ranks], ties: str) -> dict[str, Any]:

@@ -18,7 +18,9 @@ Record = dict[str, Any]
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
 KEY = ("dataset", "row", "variant", "seed")  # one record each
-ELSEWHERE = {"data", "train.device", "train.threads"}  # settings that do not change what a run is
+ELSEWHERE = {  # settings that do not change what a run is
+    "data", "train.device", "train.threads", "train.checkpoint_minutes", "train.checkpoint_every", "train.checkpoint_keep",
+}  # fmt: skip
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # 97.5 %, by n
 
 

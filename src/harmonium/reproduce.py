@@ -10,11 +10,12 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cache
@@ -23,11 +24,12 @@ from typing import Any
 
 import torch
 
-from harmonium import commands, records
+from harmonium import checkpoint, commands, records
 from harmonium.config import Config, EvaluateConfig
 from harmonium.datasets import load, locate
-from harmonium.errors import HarmoniumError
+from harmonium.errors import HarmoniumError, Stopped
 from harmonium.evaluation import evaluate
+from harmonium.folder import unfinished
 from harmonium.graph import SPLITS, Graph, Slot
 from harmonium.records import METRICS, Record
 from harmonium.run import Run, environment
@@ -320,14 +322,43 @@ class Job:
         """The trained run: the folder that is there, if it has these settings, or a new one."""
         if (self.folder / "run.json").is_file():
             run = Run.load(self.folder)
-            same = not records.differences({"settings": records.settings(run.config)}, self.config)
-            if same and sizes(run.graph) == sizes(self.graph):
+            if self.same(run.config, run.graph):
                 return run
         return self.train()[1]
 
+    def same(self, config: Config, graph: Graph) -> bool:
+        """Whether a training with these settings on this graph is the job's own."""
+        changed = records.differences({"settings": records.settings(config)}, self.config)
+        return not changed and sizes(graph) == sizes(self.graph)
+
+    @contextlib.contextmanager
+    def checkpoints(self) -> Iterator[checkpoint.Checkpoints]:
+        """Those of an earlier attempt at this very job, to go on from, or new ones."""
+        try:
+            if unfinished(self.folder):
+                with checkpoint.reopen(self.folder, (), environment()) as (found, config, graph):
+                    if self.same(config, graph):
+                        yield found
+                        return
+            device = str(pick_device(self.config.train.device))
+            with checkpoint.begin(self.folder, True, self.config, self.graph, device, environment()) as found:
+                yield found
+        except Stopped as stop:
+            raise Stopped(f"{self.name}: stopped; the same command goes on", stop.code) from None
+
     def train(self) -> tuple[Record, Run]:
         """Train, rank under both protocols, keep the record and (controls apart) the run folder."""
-        started, train, device = time.perf_counter(), self.config.train, pick_device(self.config.train.device)
+        with self.checkpoints() as checkpoints:
+            record, run = self._train(checkpoints)
+            if self.row.table != "controls":
+                run = replace(run, path=run.save(self.folder, overwrite=True))
+        if self.row.table == "controls":
+            shutil.rmtree(self.folder)
+        self.say(f"  {brief(record)} in {record['seconds']:.0f} s")
+        return record, run
+
+    def _train(self, checkpoints: checkpoint.Checkpoints) -> tuple[Record, Run]:
+        train, device = self.config.train, checkpoints.device
         model = build_model(self.config.model, self.graph.n_entities, self.graph.n_relations, self.seed)
 
         def tell(now: dict[str, Any]) -> None:
@@ -335,9 +366,8 @@ class Job:
 
         self.say(f"{self.name}: {title(self.config)}, epochs: at most {train.epochs}")
         with self.bar() as watch:
-            history = fit(model, self.graph, self.config, watch, tell)
-        if history.stopped.startswith("interrupted"):
-            raise KeyboardInterrupt
+            history = fit(model, self.graph, self.config, watch, tell, checkpoints)
+        trained = time.perf_counter()
         typed, full = (
             evaluate(model, self.graph, protocol, device=device) for protocol in (self.config.evaluate, STANDARD)
         )
@@ -353,12 +383,9 @@ class Job:
             "valid": {train.metric: best[train.metric]} if best else None,
             "stopped": history.stopped,
             "training_seconds": round(history.seconds, 1),
-            "seconds": round(time.perf_counter() - started, 1),
+            "seconds": round(history.seconds + time.perf_counter() - trained, 1),
         }
         records.keep(self.results / f"{self.row.table}.json", record)
-        if self.row.table != "controls":
-            run = replace(run, path=run.save(self.folder, overwrite=True))
-        self.say(f"  {brief(record)} in {record['seconds']:.0f} s")
         return record, run
 
     @property
@@ -433,7 +460,7 @@ def _listed(values: Sequence[Any] | str) -> list[Any]:
 if __name__ == "__main__":
     try:
         made = reproduce(sys.argv[1], **dict(part.split("=", 1) for part in sys.argv[2:]))
-    except HarmoniumError as error:
+    except (HarmoniumError, Stopped) as error:
         sys.exit(f"error: {error}")
     columns, table = records.TABLES[sys.argv[1]](made)
     for line in (columns, *table):

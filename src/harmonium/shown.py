@@ -45,10 +45,18 @@ def show_run(run: Any) -> None:
     console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
     if run.metrics:
         protocol = EvaluateConfig(**{k: v for k, v in run.metrics["protocol"].items() if k != "filter"})
-        rows = {"model": run.metrics["metrics"]}
+        estimate = run.metrics.get("estimate", {})
+        rows = {"model": run.metrics["metrics"]} | interval_rows(estimate.get("intervals", {}))
         if "frequency_baseline" in run.metrics:
             rows["frequency baseline"] = run.metrics["frequency_baseline"]
-        console.metrics_table(f"Link prediction on {run.graph.name}", rows, describe(protocol))
+        caption = describe(protocol, estimate.get("of"))
+        console.metrics_table(f"Link prediction on {run.graph.name}", rows, caption)
+
+
+def interval_rows(intervals: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The two ends of an estimate's intervals, as rows of a table of metrics."""
+    ends = {"  95 %: from": 0, "  to": 1} if intervals else {}
+    return {name: {metric: both[end] for metric, both in intervals.items()} for name, end in ends.items()}
 
 
 def show_answers(query: str, answers: list[Any]) -> None:

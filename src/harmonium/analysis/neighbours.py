@@ -26,6 +26,7 @@ from harmonium.rows import Tabular
 class Neighbour:
     """A triplet near the one asked about: who fills the slot in it, how far, whether it is a fact, and how it ranks."""
 
+    id: str  # tells apart what has the same name
     name: str
     distance: float
     true: bool  # the triplet with this entity in the slot is a known fact
@@ -140,7 +141,8 @@ class Guise:
             return []
         entities = self.others[best.indices]
         columns = (entities.tolist(), best.values.tolist(), self.truth[best.indices].tolist(), self.ranks(entities))
-        return [Neighbour(self.graph.entities.name(entity), *rest) for entity, *rest in zip(*columns, strict=True)]
+        names = self.graph.entities
+        return [Neighbour(names.ids[entity], names.name(entity), *rest) for entity, *rest in zip(*columns, strict=True)]
 
 
 @torch.no_grad()
