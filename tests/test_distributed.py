@@ -10,15 +10,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import harmonium
-from harmonium import Run
+from harmonium import Run, commands, completion
 from harmonium.config import Config
 from harmonium.datasets import load
-from harmonium.distributed import World
-from harmonium.errors import HarmoniumError
+from harmonium.distributed import World, one_by_one
+from harmonium.errors import HarmoniumError, Together
 from harmonium.graph import Slot
 from harmonium.model import DRAWN_ROWS, draw_rows
 from harmonium.stepping import own_part
@@ -292,3 +293,56 @@ def test_ranking_and_completing_are_spread_over_processes(whole):
     assert [(row["head"], row["relation"], row["tail"]) for row in json.loads(out)] == [
         (row["head"], row["relation"], row["tail"]) for row in harmonium.complete(whole, top=40)
     ]
+
+
+def test_vectors_to_start_from_reach_the_process_that_holds_their_entity(tmp_path):
+    graph = load("atlas")
+    config = Config.read(None, ["model.initialisation=paper", "model.entity_dim=4"])
+    names = [graph.entities.ids[i] for i in (0, graph.n_entities - 1)]
+    vectors = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.savez(tmp_path / "start.npz", entity_names=np.array(names), entity_vectors=vectors)
+    for rank, row in ((0, 0), (1, -1)):
+        model = build_model(config.model, graph.n_entities, graph.n_relations, 0, World(rank, 2))
+        before = model.entity.detach().clone()
+        harmonium.import_embeddings(model, graph, tmp_path / "start.npz")
+        assert model.entity[row].tolist() == vectors[rank].tolist()
+        before[row] = model.entity[row].detach()
+        assert torch.equal(model.entity, before)
+
+
+def test_torchrun_goes_on_only_with_the_very_training_it_began(tmp_path):
+    config = Config.read(None, [*SETS, "train.epochs=1"])
+    assert not commands._begun(tmp_path / "nothing", config)
+    harmonium.train(config, data="atlas", out=tmp_path / "run")
+    assert commands._begun(tmp_path / "run", config)  # finished, and not to be refused
+    assert not commands._begun(tmp_path / "run", Config.read(None, SETS))
+
+
+def test_no_process_is_left_without_heads_to_ask_for(whole, monkeypatch):
+    """More processes than a relation has heads: those without one find nothing, and say so."""
+    run = Run.load(whole)
+    monkeypatch.setattr(World, "collect", lambda self, value: [value])
+    everyone = completion.complete(run.model, run.graph, top=5)
+    parts = [completion.complete(run.model, run.graph, top=5, world=World(rank, 4000)) for rank in (0, 3999)]
+    assert len(everyone) == 5
+    assert len(parts[0]) > 0 == len(parts[1])
+
+
+def test_the_first_process_of_a_machine_goes_first(monkeypatch):
+    told = []
+
+    class Two(World):
+        def any(self, here):
+            told.append(list(here))
+            return [failed]
+
+    failed = False
+    for local, expected in (("0", ["work", [False]]), ("1", [[False], "work"])):
+        monkeypatch.setenv("LOCAL_RANK", local)
+        told.clear()
+        with one_by_one(Two(int(local), 2)):
+            told.append("work")
+        assert told == expected
+    failed = True
+    with pytest.raises(Together), one_by_one(Two(1, 2)):
+        pytest.fail("it must not try")

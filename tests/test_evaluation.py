@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -320,3 +320,12 @@ def test_ranking_keeps_nothing_of_past_chunks() -> None:
     snapshot = build_model(Config().model, graph.n_entities, graph.n_relations).snapshot()
     rank(snapshot, graph.test, Slot.TAIL, chunk=2)
     assert not snapshot.gathered
+
+
+def test_no_facts_left_to_rank_is_said() -> None:
+    graph = make_graph()
+    lonely = replace(
+        graph, train=graph.train[:1], test=Triples.from_rows([[graph.n_entities - 1, 0, graph.n_entities - 1]])
+    )
+    with pytest.raises(HarmoniumError, match="no test facts are left to rank; say unseen=keep"):
+        evaluate(Frequency(lonely), lonely, EvaluateConfig(unseen="drop"))

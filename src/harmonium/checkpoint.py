@@ -29,7 +29,7 @@ from torch import Tensor
 
 from harmonium import folder, graph_file, shards, tensor_file
 from harmonium.config import Config, TrainConfig
-from harmonium.distributed import World, alone_or_first
+from harmonium.distributed import World, alone_or_first, between_processes
 from harmonium.errors import HarmoniumError, Stopped
 from harmonium.folder import UNFINISHED, logger
 from harmonium.graph import Graph
@@ -67,7 +67,8 @@ class Checkpoints:
         """Save when it is time; save and stop when asked to."""
         every, minutes = self.settings.checkpoint_every, self.settings.checkpoint_minutes
         due = every is not None and training.steps % every == 0
-        stop, late = self._somewhere(bool(self.signal)), self._somewhere(time.monotonic() - self.clock >= 60 * minutes)
+        here = [bool(self.signal), time.monotonic() - self.clock >= 60 * minutes]
+        stop, late = here if self.world is None else self.world.any(here)
         if stop or due or late:
             self.save(training)
         if stop:
@@ -76,12 +77,8 @@ class Checkpoints:
     def last(self, training: Resumable) -> None:
         """Training is over: save it, as what follows may fail; stop when asked to."""
         self.save(training)
-        if self._somewhere(bool(self.signal)):
+        if self.signal if self.world is None else self.world.any([bool(self.signal)])[0]:
             raise KeyboardInterrupt
-
-    def _somewhere(self, here: bool) -> bool:
-        """Whether it is so in this process or another: all must do the same."""
-        return here if self.world is None else self.world.any(here)
 
     def save(self, training: Resumable) -> None:
         """Write a checkpoint and drop the oldest; where that fails training goes on, the earlier ones are kept."""
@@ -89,13 +86,8 @@ class Checkpoints:
         name = f"{max(map(int, self.names()), default=0) + 1:06d}"
         try:
             files = self._write(name, tensors, training)
-            facts = {
-                "format": FORMAT,
-                "files": files,
-                "dealt": sorted(training.dealt),
-                "steps": training.steps,
-                **facts,
-            }
+            about = {"format": FORMAT, "files": files, "dealt": sorted(training.dealt), "steps": training.steps}
+            facts = about | facts
             alone_or_first(self.world, lambda: folder.write(self.folder / f"{name}.json", folder.seal(facts)))
         except OSError as error:
             alone_or_first(self.world, lambda: self.remove(name))
@@ -115,7 +107,7 @@ class Checkpoints:
             return {file: folder.write(self.folder / file, tensor_file.parts(tensors))}
         name = self.world.tell(name)
         shards.save(self.folder / name, tensors, training.dealt, training.rows, self.world)
-        return self.world.first(lambda: {f"{name}/{f.name}": folder.settle(f) for f in (self.folder / name).iterdir()})
+        return self.world.first(lambda: folder.settle(self.folder / name))
 
     def restore(self, training: Resumable) -> None:
         """Put back the newest checkpoint that is sound; without any, training starts from the beginning."""
@@ -126,6 +118,8 @@ class Checkpoints:
         try:
             training.unpack(self._read(name, facts), facts)
         except (SafetensorError, KeyError, RuntimeError) as error:
+            if between_processes(error):
+                raise
             place = self.folder / f"{name}.json"
             raise HarmoniumError(f"{place}: of no use to this version or device ({error}); train again") from error
         self.saved = facts["steps"]
@@ -195,7 +189,8 @@ class Checkpoints:
         except HarmoniumError as error:
             if self.saved is None or command in str(error):
                 raise
-            raise HarmoniumError(f"{error}; {command} --set KEY=VALUE` goes on from step {self.saved:,}") from error
+            text = f"{error}; {command} --set KEY=VALUE` goes on from step {self.saved:,}"
+            raise type(error)(text) from error
 
 
 @contextlib.contextmanager
@@ -212,6 +207,7 @@ def begin(
     checkpoints = Checkpoints(path, config.train, device, world)
 
     def prepare() -> None:
+        (checkpoints.folder / "training.json").unlink(missing_ok=True)  # first: nothing is left to go on with
         for file in checkpoints.folder.iterdir():
             if file.is_dir():
                 shutil.rmtree(file)
@@ -226,10 +222,14 @@ def begin(
         try:
             with _in_words(path):
                 alone_or_first(world, prepare)
+            if world is not None and world.any([not folder.unfinished(path)])[0]:
+                raise HarmoniumError(f"{path} is not seen by every process; choose a folder that all machines see")
             with checkpoints.telling():
                 yield checkpoints
         except Exception:
             if checkpoints.saved is None and (world is None or world.leads):
+                with contextlib.suppress(OSError):
+                    (checkpoints.folder / "training.json").unlink(missing_ok=True)
                 shutil.rmtree(checkpoints.folder, ignore_errors=True)
                 with contextlib.suppress(OSError):
                     path.rmdir()  # unless there is an earlier run in it
@@ -260,6 +260,12 @@ def reopen(
         checkpoints = Checkpoints(path, config.train, about["device"], world)
         with checkpoints.telling():
             yield checkpoints, config, graph
+
+
+def settings(path: Path) -> Config:
+    """Those of a training that has not finished."""
+    about = folder.unseal(path / UNFINISHED / "training.json", formats=(FORMAT,))
+    return Config.of(about["config"], where=str(path))
 
 
 def changed(before: Config, after: Config) -> Config:

@@ -59,18 +59,27 @@ def train(
     elif sets:
         raise HarmoniumError("give either a Config or settings as text, not both")
     with distributed.joined() as world:
-        if out is not None and distributed.restarted() and unfinished(Path(out)):
+        if out is not None and distributed.restarted() and alone_or_first(world, lambda: _begun(Path(out), config)):
             return _resume(Path(out), (), watch, track, world)
         if out is not None:
             alone_or_first(world, lambda: reserve(out, overwrite))
         data = config.data if data is None else data
-        graph = load(data)
+        with distributed.one_by_one(world):  # what is downloaded or built is kept for the others
+            graph = load(data)
         config = replace(config, data=str(data) if isinstance(data, str | Path) else graph.name)
         if out is None:
             return _train(config, graph, watch, track=track, world=world)
         device = str(pick_device(config.train.device))
         with checkpoint.begin(Path(out), overwrite, config, graph, device, environment(), world) as checkpoints:
             return _train(config, graph, watch, checkpoints, track, world)
+
+
+def _begun(path: Path, config: Config) -> bool:
+    """Whether a run folder holds this very training, begun or finished before torchrun started it again."""
+    with suppress(HarmoniumError, LookupError):
+        found = checkpoint.settings(path) if unfinished(path) else Config.read(path / "config.toml")
+        return replace(found, data=config.data) == config
+    return False
 
 
 def resume(
@@ -194,12 +203,12 @@ def _protocol(values: dict[str, Any]) -> EvaluateConfig:
 
 def _same_names(run: Run, other: Graph) -> Graph:
     """The other graph's triples in the ids of the run."""
-    entities = [run.graph.entities.index(text) for text in other.entities.ids]
-    relations = [run.graph.relations.index(text) for text in other.relations.ids]
-    splits = {}
-    for split in SPLITS:
-        rows = getattr(other, split).rows().tolist()
-        splits[split] = Triples.from_rows([[entities[h], relations[r], entities[t]] for h, r, t in rows])
+    entities, relations = (
+        torch.tensor([own.index(text) for text in names.ids], dtype=torch.int64)
+        for own, names in ((run.graph.entities, other.entities), (run.graph.relations, other.relations))
+    )
+    facts = {split: getattr(other, split) for split in SPLITS}
+    splits = {s: Triples(entities[f.head], relations[f.relation], entities[f.tail]) for s, f in facts.items()}
     return replace(run.graph, name=other.name, **splits)
 
 
@@ -327,8 +336,7 @@ def complete(
     names = [relations] if isinstance(relations, str) else relations
     numbers = None if names is None else [run.graph.relations.index(name) for name in names]
     with distributed.joined() as world:
-        alone_or_first(world, lambda: calibration_of(run))  # made by one process, read by the others
-        calibration = calibration_of(run)
+        calibration = alone_or_first(world, lambda: calibration_of(run))
         missing = completion.complete(run.model, run.graph, numbers, top, typed, calibration, watch, world)
     found = missing.rows(run.graph)
     if out is not None and distributed.rank() == 0:

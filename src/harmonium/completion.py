@@ -87,6 +87,8 @@ def complete(
         number = torch.tensor([relation])
         heads, tails = (fillers[s].lookup(number)[1] if typed else everyone for s in (Slot.HEAD, Slot.TAIL))
         heads = heads if world is None else heads[world.rank :: world.size]
+        if not len(heads):
+            continue
         asked = Triples(heads, number.expand(len(heads)), torch.zeros_like(heads))
         place = torch.full((graph.n_entities,), -1).index_put((tails,), torch.arange(len(tails)))
         barred = place[heads] if typed and relation not in loops else torch.full_like(heads, -1)

@@ -11,14 +11,16 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from harmonium import folder
 from harmonium.errors import HarmoniumError, Together
 
 
@@ -60,22 +62,22 @@ class World:
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def any(self, here: bool) -> bool:
-        """Whether it is so in some process."""
-        flag = torch.tensor(float(here), device=_device())
-        dist.all_reduce(flag)
-        return bool(flag)
+    def any(self, here: Sequence[bool]) -> list[bool]:
+        """Whether each is so in some process."""
+        flags = torch.tensor(here, dtype=torch.int32)
+        dist.all_reduce(flags)
+        return (flags > 0).tolist()
 
     def least(self, here: int) -> int:
         """The smallest number that some process has."""
-        number = torch.tensor(here, device=_device())
+        number = torch.tensor(here)
         dist.all_reduce(number, dist.ReduceOp.MIN)
         return int(number)
 
     def tell(self, value: Any) -> Any:
         """What the first process says, to all."""
         held = [value]
-        dist.broadcast_object_list(held, device=_device())
+        dist.broadcast_object_list(held, device=torch.device("cpu"))
         return held[0]
 
     def collect(self, value: Any) -> list[Any]:
@@ -104,7 +106,8 @@ class World:
         for rank, other in enumerate(found):
             for key, value in other.items():
                 if value != found[0].get(key):
-                    raise HarmoniumError(
+                    kind = HarmoniumError if self.leads else Together
+                    raise kind(
                         f"process {rank} has another {key} ({_brief(value)}) than process 0 ({_brief(found[0].get(key))}); "
                         "give all the same program, data and settings"
                     )
@@ -114,7 +117,8 @@ class World:
         if not self.leads:
             dist.send(rows.detach().contiguous(), 0)
             return None
-        with tempfile.NamedTemporaryFile() as file:
+        with tempfile.NamedTemporaryFile(dir=folder.spare()) as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, n * rows.shape[1] * rows.element_size()))
             whole = torch.from_file(file.name, shared=True, size=n * rows.shape[1], dtype=rows.dtype).view(n, -1)
         for rank in range(self.size):
             part = whole[self.rows(n, rank)]
@@ -128,6 +132,21 @@ class World:
 def alone_or_first(world: World | None, act: Callable[[], Any]) -> Any:
     """Done once: by the process alone, or by the first of several."""
     return act() if world is None else world.first(act)
+
+
+@contextlib.contextmanager
+def one_by_one(world: World | None) -> Iterator[None]:
+    """First the first process of each machine, then the others, for whom what it downloads or builds is there."""
+    waits = world is not None and os.environ.get("LOCAL_RANK", "0") != "0"
+    if waits and world.any([False])[0]:
+        raise Together("the first process of a machine could not")
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        if world is not None and not waits:
+            world.any([failed])
 
 
 def launched() -> bool:
@@ -156,16 +175,19 @@ def joined() -> Iterator[World | None]:
     mine = not dist.is_initialized()
     try:
         if mine:
-            gpu = torch.cuda.is_available()
+            gpu = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
             if gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            store, rank, size = next(dist.rendezvous("env://"))
+            try:
+                store, rank, size = next(dist.rendezvous("env://"))
+            except ValueError as error:
+                raise HarmoniumError(f"the processes cannot meet ({error}); start them by torchrun") from error
             store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
             backend = "cuda:nccl,cpu:gloo" if gpu else "gloo"
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(hours=6))
         yield World(dist.get_rank(), dist.get_world_size())
     except RuntimeError as error:
-        if not _between_processes(error):
+        if not between_processes(error):
             raise
         raise HarmoniumError(_in_words(error)) from error
     finally:
@@ -174,12 +196,9 @@ def joined() -> Iterator[World | None]:
                 dist.destroy_process_group()
 
 
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _between_processes(error: RuntimeError) -> bool:
-    words = "gloo|NCCL|Connection|connect|store|socket|EADDRINUSE|address already in use|Timed? ?out|process group"
+def between_processes(error: Exception) -> bool:
+    """Whether it tells of another process rather than of this one."""
+    words = "gloo|NCCL|Connection (closed|reset|refused)|TCPStore|socket|EADDRINUSE|[Tt]imed? ?out|process group"
     return isinstance(error, dist.DistError) or bool(re.search(words, str(error)))
 
 
@@ -190,7 +209,7 @@ def _in_words(error: RuntimeError) -> str:
         return f"port {port} is in use ({what}); choose another by torchrun --master-port, or say --standalone"
     return (
         f"process {os.environ.get('RANK')} lost another one ({what}); `torchrun --max-restarts 3 ...` goes on from the "
-        "last checkpoint by itself, `harmonium resume RUN` by hand"
+        "last checkpoint by itself, `harmonium resume RUN` by hand, if there is one"
     )
 
 

@@ -107,7 +107,8 @@ def best(
             sink(start, scores)
         found = scores.topk(min(top, scores.shape[1]))
         values = found.values if values is None else torch.cat([values, found.values], dim=1)
-        indices = found.indices if indices is None else torch.cat([indices, start + found.indices], dim=1)
+        ids = start + found.indices
+        indices = ids if indices is None else torch.cat([indices, ids], dim=1)
         values, order = values.topk(min(top, values.shape[1]))
         indices = indices.gather(1, order)
     return Best(values, indices, total)
@@ -193,7 +194,7 @@ def rank(
                 better, tied, others = count(scorer, queries, slot, known, candidates)
             except (MemoryError, RuntimeError) as error:
                 failed = no_memory(error, "choose a smaller model, or a device with more memory")
-                if size == 1:
+                if size == 1 or world_of(scorer) is not None:  # other processes would not follow
                     raise failed from error
                 size = (min(size, len(queries)) + 1) // 2
                 continue
@@ -404,6 +405,8 @@ def evaluate(
     if protocol.unseen == "drop":
         triples = triples[~graph.unseen(triples)]
     whole = len(triples)
+    if not whole:
+        raise HarmoniumError(f"no {protocol.split} facts are left to rank; say unseen=keep, or choose another split")
     if count is not None and count < whole:  # the same facts for every model
         triples = triples[torch.randperm(whole, generator=torch.Generator().manual_seed(0))[:count].sort().values]
     seen_in = {"full": None, "typed-train": ("train",), "typed-all": SPLITS}[protocol.candidates]

@@ -172,8 +172,11 @@ def import_embeddings(model: GradientGraph, graph: Graph, file: str | Path) -> d
             known = [position for position, name in enumerate(table.names) if name in names]
             rows = torch.tensor([names.index(table.names[position]) for position in known], dtype=torch.long)
             rows = rows + (model.n_relations if kind == "inverse" else 0)
-            place[rows.to(place.device)] = torch.as_tensor(table.vectors[known]).to(place)
-            found[kind] = len(known)
+            vectors, found[kind] = torch.as_tensor(table.vectors[known]), len(known)
+            if kind == "entity":  # of several processes each has rows of its own
+                mine = (rows >= model.held.start) & (rows < model.held.stop)
+                rows, vectors = rows[mine] - model.held.start, vectors[mine]
+            place[rows.to(place.device)] = vectors.to(place)
     if not any(found.values()):
         raise HarmoniumError(f"{file}: none of its names is in {graph.name}")
     return found

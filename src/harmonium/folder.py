@@ -121,11 +121,15 @@ def checked(path: Path, expected: str) -> Path:
     return path
 
 
-def settle(path: Path) -> str:
-    """The checksum of a file that another library wrote, once it is on the disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def settle(path: Path) -> dict[str, str]:
+    """The checksum of each file (folder/file) of a folder that another library wrote, once it is on the disk."""
+    found = {}
+    for each in sorted(path.iterdir()):
+        with open(each, "rb") as file:
+            os.fsync(file.fileno())
+            found[f"{path.name}/{each.name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+    sync(path)
+    return found
 
 
 def to_json(value: Any, errors: str = "strict") -> bytes:
@@ -156,6 +160,20 @@ def unseal(path: Path, formats: tuple[int, ...], unsealed: tuple[int, ...] = ())
     return facts
 
 
+def cache() -> Path:
+    """Where graphs that were read or downloaded are kept."""
+    return Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
+
+
+def spare() -> Path | None:
+    """Where large temporary files go: the cache, which lies on a disk, or wherever the system wants them."""
+    with contextlib.suppress(OSError):
+        cache().mkdir(parents=True, exist_ok=True)
+        if os.access(cache(), os.W_OK):
+            return cache()
+    return None
+
+
 # Folders ---------------------------------------------------------------------------------------------------------
 
 
@@ -184,11 +202,12 @@ def sweep(path: Path) -> None:
     """Remove the drafts of `path` whose process is gone: it was killed while it wrote."""
     for draft in path.parent.iterdir():
         name, owner = draft.name.removesuffix(".draft").rpartition(".")[::2]
-        if name == f".{path.name}" and draft.name.endswith(".draft") and owner.isdigit() and not _alive(int(owner)):
+        if name == f".{path.name}" and draft.name.endswith(".draft") and owner.isdigit() and not alive(int(owner)):
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _alive(process: int) -> bool:
+def alive(process: int) -> bool:
+    """Whether another process has this number."""
     if process == os.getpid():
         return False  # a draft of our own number is what someone before us left
     try:

@@ -255,7 +255,7 @@ class Graph:
         )
 
     def fingerprint(self) -> str:
-        """Sizes and a checksum of the facts: tells whether two processes have the same graph."""
+        """Sizes and a checksum of the facts, by number: tells whether two processes train on the same."""
         crc = 0
         for split in SPLITS:
             for slot in Slot:

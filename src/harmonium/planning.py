@@ -120,7 +120,7 @@ def plan(
     memory["steps"] = grown - sum(memory.values()) + memory["best model, kept"]
     _roughen(model)
     sample, protocol = _validation_sample(graph, settings), config.evaluate
-    final = getattr(graph, protocol.split) if len(getattr(graph, protocol.split)) else graph.valid
+    final = (getattr(graph, protocol.split) if len(getattr(graph, protocol.split)) else graph.valid)[: protocol.sample]
     validations = math.ceil(settings.epochs / settings.evaluate_every) if sample is not None else 0
 
     def ranking(scorer: Scorer, triples: Triples | None, where: torch.device | str, **changes: Any) -> float:

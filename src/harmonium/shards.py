@@ -37,14 +37,18 @@ def load(place: Path, dealt: Collection[str], world: World | None) -> dict[str, 
 
     reader, state = dcp.HuggingFaceStorageReader(str(place)), {}
     for name, about in reader.read_metadata().state_dict_metadata.items():
-        n = about.size[0] if name in dealt else 0
-        held = world.rows(n) if world is not None and name in dealt else slice(0, n)
-        size = (held.stop - held.start, *about.size[1:]) if name in dealt else about.size
-        tensor = torch.zeros(size, dtype=about.properties.dtype)
-        state[name] = _whole(tensor, n, world) if world is not None and name in dealt else tensor
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        dcp.load(state, storage_reader=reader, no_dist=world is None)
+        if world is None or name not in dealt:
+            state[name] = torch.empty(about.size, dtype=about.properties.dtype)
+        else:
+            held = world.rows(about.size[0])
+            rows = torch.empty(held.stop - held.start, *about.size[1:], dtype=about.properties.dtype)
+            state[name] = _whole(rows, about.size[0], world)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            dcp.load(state, storage_reader=reader, no_dist=world is None)
+    except dcp.CheckpointException as error:  # no Exception, by itself
+        raise RuntimeError(next(iter(error.failures.values()))[0]) from error
     return {name: tensor.to_local() if hasattr(tensor, "to_local") else tensor for name, tensor in state.items()}
 
 

@@ -94,7 +94,7 @@ class Stepper:
         else:
             self.optimizer = torch.optim.Adagrad(moved, lr=settings.learning_rate, fused=True)
         self.graph = None
-        self.steps_to_graph = self.WARM_UP if on_gpu and not by_rows else -1
+        self.steps_to_graph = self.WARM_UP if on_gpu and self.table is None else -1
         need_all = settings.loss == "full" or settings.relation_corruption or settings.type_loss
         self.by_relation = on_gpu and model.composition.by_relation and not need_all
         self.room = model.n_relations  # for the distinct relations of a batch

@@ -119,8 +119,8 @@ class Dealt:
 
     def move(self, gradient: Tensor) -> None:
         received = self.world.deal(gradient, self.asked, self.wanted)
-        rows, place = self.rows.unique(return_inverse=True)
         if self.optimiser is None:
             self.table.grad = torch.zeros_like(self.table).index_add_(0, self.rows, received)
         else:
+            rows, place = self.rows.unique(return_inverse=True)
             self.optimiser.step(rows, received.new_zeros(len(rows), received.shape[1]).index_add_(0, place, received))

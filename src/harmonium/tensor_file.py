@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from harmonium import folder
+
 MAPPED = 1 << 26  # bytes: from this size a file is mapped; smaller ones may be replaced while they are in use
 PART = 1 << 24  # bytes written at a time
 DTYPES = {
@@ -42,7 +44,7 @@ def parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = No
 def set_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A copy, where it is now or, if large, in a file without a name: it takes no memory until it is looked at."""
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) >= MAPPED:
-        with suppress(OSError), tempfile.NamedTemporaryFile() as file:
+        with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder.spare()) as file:
             file.writelines(parts(tensors))
             file.flush()
             return read(Path(file.name))[0]

@@ -120,7 +120,7 @@ def fit(
             if checkpoints:
                 checkpoints.last(at)
     except KeyboardInterrupt:
-        if checkpoints:
+        if checkpoints or model.world is not None:
             raise
         history.stopped = f"interrupted in epoch {len(history.rows) + 1}"
     except torch.linalg.LinAlgError as error:  # W is no longer made of numbers
@@ -193,7 +193,7 @@ class Training:
         if not math.isfinite(loss := self.loss.item()):
             raise self.broken(f"the loss became {loss}")
         infinite = not all(torch.stack(p.aminmax()).isfinite().all() for p in self.model.parameters() if p.numel())
-        if infinite if self.model.world is None else self.model.world.any(infinite):
+        if infinite if self.model.world is None else self.model.world.any([infinite])[0]:
             raise self.broken("parameters became infinite")
         if isinstance(form := self.model.form, Harmony):
             norm, room = form.norm(), min(0.01 * form.cap, (form.faithfulness - form.cap) / 2)

@@ -77,19 +77,6 @@ def _encode(read: Callable[[Any], Any], options: dict[str, Any]) -> Graph:
     return formats.encode(read(formats.Options(**options)))
 
 
-def cache_folder() -> Path:
-    return Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
-
-
-def spare_folder() -> Path | None:
-    """Where large temporary files go: the cache, which lies on a disk, or wherever the system wants them."""
-    with contextlib.suppress(OSError):
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        if os.access(cache_folder(), os.W_OK):
-            return cache_folder()
-    return None
-
-
 def _cache_of(path: Path, options: dict[str, Any]) -> Path:
     """Where the binary form of these very files is kept: their names, sizes and times make its name."""
     beside = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
@@ -97,15 +84,19 @@ def _cache_of(path: Path, options: dict[str, Any]) -> Path:
     state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     how = sorted(item for item in options.items() if item[0] != "watch")
     key = repr((graph_file.ENDING, 3, state, how))
-    return cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
+    return folder.cache() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
 
 
 def _keep(graph: Graph, cached: Path) -> bool:
     """Write the cache, whole or not at all; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
+        for old in cached.parent.glob(f"{cached.stem}.*.draft"):  # of processes that were killed
+            if not folder.alive(int(old.suffixes[-2][1:])):
+                old.unlink()
         draft = cached.with_suffix(f".{os.getpid()}.draft")
-        folder.write(draft, graph_file.parts(graph))
+        with draft.open("wb") as file:
+            file.writelines(graph_file.parts(graph))
         draft.replace(cached)
         return True
     return False
@@ -127,7 +118,7 @@ def locate(name_or_path: str | os.PathLike[str]) -> Path:
         for folder in there:
             if folder.is_dir() and download.find(folder.name) == known:
                 return folder
-        return download.fetch(known, cache_folder() / "datasets")
+        return download.fetch(known, folder.cache() / "datasets")
     where = f" (nor in HARMONIUM_DATA={shelf})" if shelf else ""
     raise HarmoniumError(
         f"no graph at '{path}'{where}; give a folder with train.txt, a file of head TAB relation TAB tail lines, "

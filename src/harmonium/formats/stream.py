@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harmonium.datasets import spare_folder
+from harmonium import folder
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot, Triples, mix
 from harmonium.texts import Texts
@@ -19,6 +21,17 @@ from harmonium.texts import Texts
 HELD = 1 << 25  # bytes of a column that are held in memory; what is larger lies in a file without a name
 FACTS = 1 << 22  # looked at together
 ODD = 0x2545F4914F6CDD1D
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = folder.spare() or tempfile.gettempdir()
+        raise HarmoniumError(
+            f"{where}: no room for temporary files ({error.strerror}); make room, or name another folder by HARMONIUM_CACHE"
+        ) from error
 
 
 class Column:
@@ -31,16 +44,18 @@ class Column:
     def add(self, numbers: NDArray) -> None:
         self.parts.append(numbers)
         if sum(part.nbytes for part in self.parts) > HELD:
-            if self.file is None:
-                self.file = tempfile.TemporaryFile(dir=spare_folder())  # noqa: SIM115
-            while self.parts:
-                self.file.write(np.ascontiguousarray(self.parts.pop(0)))
+            with _room():
+                if self.file is None:
+                    self.file = tempfile.TemporaryFile(dir=folder.spare())  # noqa: SIM115
+                while self.parts:
+                    self.file.write(np.ascontiguousarray(self.parts.pop(0)))
 
     def tensor(self, dtype: type = np.int64) -> Tensor:
         if self.file is None:
             return torch.from_numpy(np.concatenate([np.empty(0, dtype), *self.parts]))
-        self.file.writelines(map(np.ascontiguousarray, self.parts))
-        self.file.flush()
+        with _room():
+            self.file.writelines(map(np.ascontiguousarray, self.parts))
+            self.file.flush()
         return torch.from_numpy(np.memmap(self.file, dtype, "r+"))
 
     def __del__(self) -> None:
