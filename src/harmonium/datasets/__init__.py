@@ -115,9 +115,9 @@ def locate(name_or_path: str | os.PathLike[str]) -> Path:
         return Path(shelf) / path
     if known is not None:
         there = Path(shelf).iterdir() if shelf and Path(shelf).is_dir() else ()
-        for folder in there:
-            if folder.is_dir() and download.find(folder.name) == known:
-                return folder
+        for place in there:
+            if place.is_dir() and download.find(place.name) == known:
+                return place
         return download.fetch(known, folder.cache() / "datasets")
     where = f" (nor in HARMONIUM_DATA={shelf})" if shelf else ""
     raise HarmoniumError(
