@@ -137,16 +137,18 @@ class GradientGraph(nn.Module):
     def snapshot(self, rows: Tensor | None = None, relation_ids: Tensor | None = None) -> Snapshot:
         """The model at this instant, for many comparisons: vectors made and the form folded once.
 
-        Where no gradient is wanted a large table is not copied: its rows are normalised a block at a time.
+        A table is not normalised whole where that can be spared: a large one is by blocks where no gradient is wanted,
+        and a linear form divides scores instead.
 
         With `rows` (m, entity_dim), raw entity vectors, those are the only entities and ids count along them; with
         `relation_ids` (k,) those are the only relations, likewise, and queries come in their order.
         """
         table = self.entity if rows is None else rows
         block = len(table) if torch.is_grad_enabled() else BLOCK.get(self.relation.device.type, BLOCK["cpu"])
-        large = len(table) > block or (self.world is not None and rows is None)
-        table = table if large else self._vectors(table, None)
         form = self.form.fold()
+        large = len(table) > block or (self.world is not None and rows is None)
+        spared = large or (torch.is_grad_enabled() and form.core is None)
+        table = table if spared else self._vectors(table, None)
         bare = replace(form, constant=torch.zeros_like(form.constant))
         relations, n_relations = self.relations(), self.n_relations
         if relation_ids is not None:
@@ -158,7 +160,7 @@ class GradientGraph(nn.Module):
         )
         return Snapshot(
             self.composition, table, relations, bare, n_relations, self.reciprocal, in_order,
-            large and self.normalise, block, dealt,
+            spared and self.normalise, block, dealt,
         )  # fmt: skip
 
 
@@ -254,6 +256,9 @@ class Snapshot:
             yield 0, self.candidates(slot)
             return
         size, first = self.block or len(self.table), self.dealt.first if self.dealt is not None else 0
+        if len(self.table) <= size:
+            yield first, self.entities
+            return
         for start in range(0, len(self.table), size):
             yield first + start, self._unit(self.table[start : start + size])
 
@@ -296,10 +301,11 @@ class Snapshot:
 
     def score_sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(n, m) for each slot: the scores of each query's own candidates ids (n, m) there, head and tail at once."""
-        table = self.gather_both(queries) if torch.is_grad_enabled() else self.entities
-        table = self.candidates(Slot.RELATION) if Slot.RELATION in ids else table
+        table, raw = self.gather_both(queries) if torch.is_grad_enabled() else self.table, self.raw
+        if Slot.RELATION in ids:
+            table, raw = self.candidates(Slot.RELATION), False
         slot_maps = [self.slot_map(slot, queries) for slot in ids]
-        scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()))
+        scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()), raw)
         return dict(zip(ids, scores, strict=True))
 
     def score_shared(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:

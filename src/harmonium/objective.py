@@ -187,7 +187,7 @@ class TypeHead(nn.Module):
 
     def forward(self, snapshot: Snapshot, batch: Triples) -> Tensor:
         """Log-softmax of the type that each triple shows, over heads and tails."""
-        entities = torch.cat([snapshot.gather(ids, snapshot.entities) for ids in (batch.head, batch.tail)])
+        entities = torch.cat([snapshot.vectors(ids) for ids in (batch.head, batch.tail)])
         types = torch.cat([batch.relation, batch.relation + snapshot.n_relations])
         return F.cross_entropy(F.linear(entities, self.weight, self.bias), types)
 
@@ -197,8 +197,8 @@ def n3(snapshot: Snapshot, batch: Triples) -> Tensor:
 
     With reciprocal relations each triple is also its reversed self, so its two relation vectors count half each.
     """
-    cubes = lambda ids, table: snapshot.composition.magnitude(snapshot.gather(ids, table)).pow(3).sum()  # noqa: E731
+    cubes = lambda rows: snapshot.composition.magnitude(rows).pow(3).sum()  # noqa: E731
     relations = [batch.relation, batch.relation + snapshot.n_relations] if snapshot.reciprocal else [batch.relation]
-    total = sum(cubes(ids, snapshot.entities) for ids in (batch.head, batch.tail))
-    total = total + sum(cubes(ids, snapshot.relations) for ids in relations) / len(relations)
+    total = sum(cubes(snapshot.vectors(ids)) for ids in (batch.head, batch.tail))
+    total = total + sum(cubes(snapshot.gather(ids, snapshot.relations)) for ids in relations) / len(relations)
     return total / len(batch)

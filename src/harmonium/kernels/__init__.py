@@ -49,11 +49,16 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     return way.all_scores(form, slot_map, candidates)
 
 
-def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor]) -> list[Tensor]:
-    """(b, n) for each slot map: scores of each query's own candidates, rows ids (b, n) of the table."""
+def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor], raw: bool = False) -> list[Tensor]:
+    """(b, n) for each slot map: scores of each query's own candidates, rows ids (b, n) of the table.
+
+    The rows of a `raw` table are candidates when they are divided by their lengths.
+    """
     ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
     way = gpu if ways == {"gpu"} else reference if "reference" in ways else fused
-    return way.sampled_scores(form, slot_maps, table, ids)
+    if raw and (way is not fused or form.core is not None):
+        table, raw = fused.unit_rows(table), False
+    return way.sampled_scores(form, slot_maps, table, ids, *([True] * raw))
 
 
 def shared_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:

@@ -40,11 +40,11 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
     return _squared_heads(form, slot_map, candidates)
 
 
-def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
+def sampled_scores(form, slot_maps, table: Tensor, ids, raw: bool = False) -> list[Tensor]:
     if form.core is None:  # all sides in one go: one gradient of the table's size
         parts = [linear_query(form, slot_map) for slot_map in slot_maps]
         query, constant = (torch.cat(part) for part in zip(*parts, strict=True))
-        scores = GatherDot.apply(query, table, torch.cat(list(ids))) + constant
+        scores = GatherDot.apply(query, table, torch.cat(list(ids)), raw) + constant
         return list(scores.split([len(some) for some in ids]))
     return [_sampled_quadratic(form, slot_map, table, some) for slot_map, some in zip(slot_maps, ids, strict=True)]
 
@@ -139,30 +139,39 @@ class KnownRows(torch.autograd.Function):
 
 
 class GatherDot(torch.autograd.Function):
-    """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory.
+    """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory; divided by the row's length if `raw`.
 
     A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, and its gradient in
     the weights is the score. The gradient of a row is a bag too, of the queries that met it: sorting the ids to find them
-    costs less than adding rows one by one.
+    costs less than adding rows one by one. A score s = q.e / |e| has the gradient (q - s e / |e|) / |e| in e.
     """
 
     @staticmethod
-    def forward(ctx, query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(query, table, ids)
+    def forward(ctx, query: Tensor, table: Tensor, ids: Tensor, raw: bool) -> Tensor:
         bag = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
         dots = torch.ops.aten._embedding_bag_per_sample_weights_backward
-        return dots(query, table.detach(), ids.flatten(), _starts(ids), bag, 0).view_as(ids)
+        scores, shrink = dots(query, table.detach(), ids.flatten(), _starts(ids), bag, 0).view_as(ids), None
+        if raw:
+            shrink = torch.linalg.vector_norm(table, dim=1).clamp_(min=1e-12).reciprocal_()
+            scores.mul_(shrink[ids])
+        ctx.save_for_backward(query, table, ids, scores, shrink)
+        return scores
 
     @staticmethod
-    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        query, table, ids = ctx.saved_tensors
+    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        query, table, ids, scores, shrink = ctx.saved_tensors
         flat = ids.flatten()
+        if shrink is not None:
+            along = shrink.new_zeros(len(table)).scatter_add_(0, flat, (g * scores).flatten())
+            g = g * shrink[ids]
         dquery = F.embedding_bag(flat, table, _starts(ids), mode="sum", per_sample_weights=g.flatten())
         places = flat.argsort(stable=True)
         met = flat.new_zeros(len(table)).scatter_add_(0, flat, torch.ones_like(flat))
         weights, bags = g.flatten()[places], places.div_(ids.shape[1], rounding_mode="floor")
         dtable = F.embedding_bag(bags, query, met.cumsum(0) - met, mode="sum", per_sample_weights=weights)
-        return dquery, dtable, None
+        if shrink is not None:
+            dtable.addcmul_(table, (along * shrink**2)[:, None], value=-1)
+        return dquery, dtable, None, None
 
 
 def _starts(ids: Tensor) -> Tensor:
