@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from harmonium.kernels.gpu import has_triton
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers that glibc's mallopt knows these by
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # numbers that glibc's mallopt knows these by
 BLOCK_ROWS = 2048  # of a table, worked on at once by a CPU
 LIFTED = 1024  # at most so many products of two coordinates are kept for every candidate
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
@@ -329,3 +329,13 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_MAX, 0)
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def give_back_freed_memory() -> None:
+    """The opposite, for good: a server with many threads would keep the most that each of them ever used."""
+    keep_freed_memory()  # done once, it is not done again
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_MAX, 1 << 16)
+        library.mallopt(M_MMAP_THRESHOLD, 1 << 20)  # also keeps glibc from raising it by itself
+        library.mallopt(M_TRIM_THRESHOLD, 1 << 24)

@@ -36,8 +36,10 @@ def guarded_app(
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
     from harmonium.commands import open_run
+    from harmonium.kernels.fused import give_back_freed_memory
     from harmonium.serve.explorer import Explorer
 
+    give_back_freed_memory()
     explorer = Explorer(open_run(run))
     explorer.prepare(watch)
     hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
