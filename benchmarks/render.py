@@ -149,7 +149,10 @@ def large_graph() -> str:
         rows.append([*cells, f"{1e6 * ask['name to id']:.0f} us", f"{ask['answers to 1,000 queries']:.1f} s"])
     head = ["triples", "entities", "text", "build, CPU", "memory", "load", "name to id", "answers to 1,000 queries"]
     about = f"`{found['command']}`, {found['environment']['device']}. Memory is the peak of what is the process's own."
-    return f"{table(head, rows)}\n\n{about}"
+    step = found["stepped"]
+    more = f"The largest was trained on for 105 steps ({step['settings'][0]}): {step['ms_per_step_cpu']} ms of CPU a step, "
+    more += f"{step['anonymous_mb']:,} MB of memory, of which the table {step['table_mb']:,} and the order of an epoch 800."
+    return f"{table(head, rows)}\n\n{about}\n\n{more}"
 
 
 def memory() -> str:
