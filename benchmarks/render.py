@@ -151,7 +151,9 @@ def large_graph() -> str:
     about = f"`{found['command']}`, {found['environment']['device']}. Memory is the peak of what is the process's own."
     step = found["stepped"]
     more = f"The largest was trained on for 105 steps ({step['settings'][0]}): {step['ms_per_step_cpu']} ms of CPU a step, "
-    more += f"{step['anonymous_mb']:,} MB of memory, of which the table {step['table_mb']:,} and the order of an epoch 800."
+    more += (
+        f"{step['anonymous_mb']:,} MB of memory, of which the table {step['table_mb']:,} and the order of an epoch 800."
+    )
     return f"{table(head, rows)}\n\n{about}\n\n{more}"
 
 
