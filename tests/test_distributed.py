@@ -269,7 +269,7 @@ def test_all_entities_at_once_are_refused_where_they_are_dealt():
     graph = load("atlas")
     config = Config.read(None, ["train.loss=full", "model.initialisation=paper"])
     model = build_model(config.model, graph.n_entities, graph.n_relations, 0, World(0, 2))
-    with pytest.raises(HarmoniumError, match="train.loss=full needs all entities in one process"):
+    with pytest.raises(HarmoniumError, match="train.loss=full needs all entities together, not several processes"):
         Training(model, graph.train, config.train)
 
 

@@ -192,7 +192,7 @@ def test_a_table_in_fewer_bits_is_ranked_in_blocks(normalise: str, monkeypatch: 
 
 
 def test_the_whole_softmax_needs_the_whole_table() -> None:
-    with pytest.raises(HarmoniumError, match=r"train\.table=device"):
+    with pytest.raises(HarmoniumError, match=r"needs all entities together, not train\.table=host; choose"):
         harmonium.train(data=make_graph(), sets=[*SETS, "train.loss=full"])
 
 

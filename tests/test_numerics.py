@@ -22,7 +22,8 @@ from harmonium import kernels
 from harmonium.composition import Composition, find_composition
 from harmonium.config import Config, ModelConfig, TrainConfig
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import Blurred, evaluate, measure_gaps, rank
+from harmonium.evaluation import evaluate, rank
+from harmonium.gaps import Blurred, measure_gaps
 from harmonium.graph import Graph, Slot, Triples
 from harmonium.harmony import Harmony
 from harmonium.model import GradientGraph

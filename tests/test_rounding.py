@@ -102,5 +102,5 @@ def test_a_model_in_16_bits_learns_as_one_in_32() -> None:
 
 
 def test_all_entities_at_once_are_refused() -> None:
-    with pytest.raises(HarmoniumError, match=r"train\.loss=full computes with all entity vectors at once; choose"):
+    with pytest.raises(HarmoniumError, match=r"needs all entities together, not model\.entity_dtype=bfloat16; choose"):
         harmonium.train(data=family(), sets=[*SETS, "model.entity_dtype=bfloat16", "train.loss=full"])

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harmonium import __version__, shown
+from harmonium import __version__, launch, shown
 from harmonium.errors import HarmoniumError, Stopped, Together
 
 app = typer.Typer(
@@ -999,8 +999,7 @@ def main() -> None:
 
     Of several processes under torchrun the first one speaks; the others only of errors that are theirs alone.
     """
-    rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
-    if rank != "0":
+    if rank := launch.rank():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         app(prog_name="harmonium")
@@ -1010,7 +1009,7 @@ def main() -> None:
         from harmonium import console
         from harmonium.suspicion import one_message
 
-        who = "error" if rank == "0" else f"error in process {rank}"
+        who = f"error in process {rank}" if rank else "error"
         console.errors.print(console.Text(one_message(f"{who}: {error}"), style="red"), soft_wrap=True)
         sys.exit(2)
     except Stopped as stop:

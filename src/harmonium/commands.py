@@ -12,7 +12,17 @@ from typing import Any
 
 import torch
 
-from harmonium import addition, checkpoint, classification, completion, distributed, evaluation, prediction, query_file
+from harmonium import (
+    addition,
+    checkpoint,
+    classification,
+    completion,
+    distributed,
+    evaluation,
+    launch,
+    prediction,
+    query_file,
+)
 from harmonium.analysis import neighbours as neighbourhoods
 from harmonium.analysis.density import Density, measure_density
 from harmonium.analysis.dynamics import Dynamics, follow
@@ -30,6 +40,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation import Evaluation, Frequency
 from harmonium.export import import_embeddings
 from harmonium.folder import reserve, sweep, unfinished
+from harmonium.gaps import measure_gaps
 from harmonium.graph import SPLITS, Graph, Slot, Triples
 from harmonium.prediction import Answer, Scored
 from harmonium.rows import Rows
@@ -59,7 +70,7 @@ def train(
     elif sets:
         raise HarmoniumError("give either a Config or settings as text, not both")
     with distributed.joined() as world:
-        if out is not None and distributed.restarted() and alone_or_first(world, lambda: _begun(Path(out), config)):
+        if out is not None and launch.attempt() and alone_or_first(world, lambda: _begun(Path(out), config)):
             return _resume(Path(out), (), watch, track, world)
         if out is not None:
             alone_or_first(world, lambda: reserve(out, overwrite))
@@ -194,7 +205,7 @@ def evaluate(
     if not gaps:
         return found
     exact = Ensemble([deepcopy(each.model).double() for each in runs], weights if len(runs) > 1 else None)
-    return replace(found, gaps=evaluation.measure_gaps(scorer, exact, graph, chosen, gaps, chunk=chunk, watch=watch))
+    return replace(found, gaps=measure_gaps(scorer, exact, graph, chosen, gaps, chunk=chunk, watch=watch))
 
 
 def _protocol(values: dict[str, Any]) -> EvaluateConfig:
@@ -339,7 +350,7 @@ def complete(
         calibration = alone_or_first(world, lambda: calibration_of(run))
         missing = completion.complete(run.model, run.graph, numbers, top, typed, calibration, watch, world)
     found = missing.rows(run.graph)
-    if out is not None and distributed.rank() == 0:
+    if out is not None and launch.rank() == 0:
         query_file.write_rows(out, iter(found), str(run.path))
     return Rows(found)
 
@@ -612,9 +623,8 @@ def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
     elif not isinstance(graph, Graph):
         graph = load(graph)
     categories, counts = graph.categories(), graph.train.relation.bincount(minlength=graph.n_relations)
-    first = {}
-    for position, relation in enumerate(graph.train.relation.tolist()):
-        first.setdefault(relation, position)
+    positions = torch.arange(len(graph.train))
+    first = torch.full((graph.n_relations,), len(positions)).scatter_reduce_(0, graph.train.relation, positions, "amin")
     found["graph"] = {
         "name": graph.name,
         "entities": graph.n_entities,
@@ -627,7 +637,7 @@ def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
                 "name": graph.relations.name(r),
                 "train": int(counts[r]),
                 "category": categories[r],
-                "example": graph.spell(graph.train[[first[r]]])[0] if r in first else None,
+                "example": graph.spell(graph.train[first[r : r + 1]])[0] if counts[r] else None,
             }
             for r in counts.argsort(descending=True, stable=True).tolist()
         ],

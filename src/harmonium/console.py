@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from harmonium import launch
 from harmonium.suspicion import harmless
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
-FIRST = os.environ.get("RANK", "0") == "0"  # of several processes, the one that speaks
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
 
@@ -64,7 +63,9 @@ def print_json(value: Any) -> None:
 def bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr; yields a function that moves it on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal or not FIRST) as progress:
+    with Progress(
+        *columns, console=errors, transient=True, disable=not errors.is_terminal or launch.rank() > 0
+    ) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.advance(task, done)
 
@@ -75,7 +76,7 @@ def training_bar() -> Iterator[Callable[[Any], None]]:
     columns = (
         TextColumn("training"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=errors, disable=not errors.is_terminal or not FIRST) as progress:
+    with Progress(*columns, console=errors, disable=not errors.is_terminal or launch.rank() > 0) as progress:
         task, told = progress.add_task("training", total=None, state="first epoch"), -1
 
         def watch(now: Any) -> None:

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from harmonium.config import Config
+from harmonium.objective import groups
 
 NUMBER = 4  # bytes of a float32, in which everything is computed
 TRIPLE, PLACE = 24, 8  # bytes of a triple (three int64), and of its place in the order of an epoch
@@ -76,17 +77,21 @@ class Work:
         return 2 * self.batch / self.processes * (1 + self.negatives)
 
     @property
+    def drawn(self) -> int:
+        """Entities in a step of all processes, some of them more than once."""
+        return 2 * (self.batch + self.negatives * groups(self.batch, self.shared))
+
+    @property
     def rows(self) -> float:
         """Distinct entities that a step of a process uses, where corruptions are drawn from all alike."""
-        drawn = 2 * self.batch / self.processes * (1 + self.negatives / self.shared)
-        return self.entities * -math.expm1(-drawn / self.entities)
+        return self.entities * -math.expm1(-self.drawn / self.processes / self.entities)
 
     @property
     def moved(self) -> float:
         """Rows of which a process moves: those used, or all it holds where they are few."""
-        drawn, held = 2 * self.batch * (1 + self.negatives / self.shared), self.entities / self.processes
+        held = self.entities / self.processes
         plain = (self.optimizer != "row-adagrad", self.dtype == "float32", self.table == "device")
-        dense = self.entities <= 2 * drawn and all(plain)
+        dense = self.entities <= 2 * self.drawn and all(plain)
         return held if dense else self.rows
 
     @property

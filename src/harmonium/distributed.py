@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from harmonium import folder
+from harmonium import folder, launch
 from harmonium.errors import HarmoniumError, Together
 
 
@@ -137,7 +137,7 @@ def alone_or_first(world: World | None, act: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def one_by_one(world: World | None) -> Iterator[None]:
     """First the first process of each machine, then the others, for whom what it downloads or builds is there."""
-    waits = world is not None and os.environ.get("LOCAL_RANK", "0") != "0"
+    waits = world is not None and launch.local_rank() != 0
     if waits and world.any([False])[0]:
         raise Together("the first process of a machine could not")
     failed = True
@@ -149,40 +149,25 @@ def one_by_one(world: World | None) -> Iterator[None]:
             world.any([failed])
 
 
-def launched() -> bool:
-    """Whether torchrun, or what sets the same variables, started this process beside others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
-def restarted() -> bool:
-    """Whether torchrun started this process again, after one was lost."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def rank() -> int:
-    return int(os.environ.get("RANK", "0")) if launched() else 0
-
-
 @contextlib.contextmanager
 def joined() -> Iterator[World | None]:
     """The world that torchrun made, or None for a process alone; what goes wrong between processes is said in words.
 
     After a restart the store may still hold the addresses of processes that are gone, hence the prefix.
     """
-    if not launched():
+    if not launch.launched():
         yield None
         return
     mine = not dist.is_initialized()
     try:
         if mine:
-            gpu = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-            if gpu:
-                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            if gpu := torch.cuda.device_count() >= launch.local_size():
+                torch.cuda.set_device(launch.local_rank())
             try:
                 store, rank, size = next(dist.rendezvous("env://"))
             except ValueError as error:
                 raise HarmoniumError(f"the processes cannot meet ({error}); start them by torchrun") from error
-            store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+            store = dist.PrefixStore(f"attempt {launch.attempt()}", store)
             backend = "cuda:nccl,cpu:gloo" if gpu else "gloo"
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(hours=6))
         yield World(dist.get_rank(), dist.get_world_size())
@@ -208,7 +193,7 @@ def _in_words(error: RuntimeError) -> str:
         port = os.environ.get("MASTER_PORT", "?")
         return f"port {port} is in use ({what}); choose another by torchrun --master-port, or say --standalone"
     return (
-        f"process {os.environ.get('RANK')} lost another one ({what}); `torchrun --max-restarts 3 ...` goes on from the "
+        f"process {launch.rank()} lost another one ({what}); `torchrun --max-restarts 3 ...` goes on from the "
         "last checkpoint by itself, `harmonium resume RUN` by hand, if there is one"
     )
 

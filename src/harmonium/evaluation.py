@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,8 +25,10 @@ from harmonium.graph import SPLITS, Answers, Graph, Groups, Slot, Triples
 from harmonium.kernels.fused import keep_freed_memory
 from harmonium.rows import Tabular
 
+if TYPE_CHECKING:
+    from harmonium.gaps import Gaps
+
 CHUNK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores held at once: 16 MB on a CPU stay in its cache
-SLACK = 4  # a difference of two scores has twice their error; another way of computing may err twice as much
 Z = 1.96  # standard errors on either side of an interval of 95 %
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 
@@ -423,56 +425,6 @@ def evaluate(
     estimate = Estimate.of_ranks(ranks, protocol.ties, len(triples), whole) if sampled else None
     names = graph.relations.titles()
     return Evaluation(protocol, graph.name, ranks, names, graph.categories, estimate=estimate)
-
-
-@dataclass(frozen=True)
-class Blurred:
-    """A scorer whose candidates tie with the truth when their scores are too near to tell apart in its numbers.
-
-    Near is within SLACK times the largest error of a query's scores, which `exact`, the same in float64, shows. Any other
-    way of computing (chunks, threads, devices) then ranks the truth between its optimistic and its pessimistic rank here.
-    """
-
-    scorer: Scorer
-    exact: Scorer
-
-    def snapshot(self) -> Blurred:
-        return Blurred(steady(self.scorer), steady(self.exact))
-
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates): how far each is ahead of the truth; zero where that is not certain."""
-        exact = self.exact.score_slot(slot, queries)
-        error = (self.scorer.score_slot(slot, queries) - exact).abs().amax(1, keepdim=True)
-        ahead = exact - exact.gather(1, queries[slot][:, None])
-        return ahead.masked_fill_(ahead.abs() <= SLACK * error, 0)
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """What rounding leaves uncertain about ranks."""
-
-    queries: int  # looked at
-    uncertain: int  # of them have a candidate too near to the truth to tell apart; the rank may be another there
-    most: int  # such candidates of one query
-    metrics: dict[str, tuple[float, float]]  # between these, however they fall
-
-
-def measure_gaps(
-    scorer: Scorer,
-    exact: Scorer,
-    graph: Graph,
-    protocol: EvaluateConfig | None = None,
-    facts: int = 1000,
-    **options: Any,
-) -> Gaps:
-    """How many ranks hang on rounding, by so many facts of the split, drawn at random: see `Blurred`."""
-    protocol = protocol or EvaluateConfig()
-    triples = graph.split(protocol.split)
-    drawn = torch.randperm(len(triples), generator=torch.Generator().manual_seed(0))[:facts]
-    ranks = evaluate(Blurred(scorer, exact), graph, protocol, triples[drawn.sort().values], **options).ranks
-    best, worst = ranks.metrics("optimistic"), ranks.metrics("pessimistic")
-    between = {name: tuple(sorted((best[name], worst[name]))) for name in METRICS}
-    return Gaps(len(ranks), int((ranks.tied > 0).sum()), int(ranks.tied.max()), between)
 
 
 class Frequency:

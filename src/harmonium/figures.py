@@ -115,7 +115,7 @@ def gain_figure(found: Gain, path: Path, bins: int = 10) -> Path:
         )
         axes.set_xlabel("harmony gain of the true triplet")
         axes.set_ylabel("mean change of reciprocal rank")
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, loc="upper left")
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"Does gaining harmony gain rank? {found.graph} {found.protocol.split}")
     figure.savefig(path, dpi=110)

@@ -64,6 +64,11 @@ def draw_negatives(n_entities: int, batch: int, negatives: int, generator: torch
     return {slot: torch.randint(n_entities, shape, generator=generator, device=generator.device) for slot in SIDES}
 
 
+def groups(batch: int, shared: int) -> int:
+    """Into how many groups with the same corruptions a batch falls: `shared` triples each, fewer where some would rest."""
+    return batch // math.gcd(batch, shared)
+
+
 class Sampler:
     """Who corrupts the triples of a batch: anyone. `shared` triples that follow each other get the same."""
 
@@ -72,7 +77,7 @@ class Sampler:
 
     def draw(self, batch: Triples, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
         """(g, count) entities for each side, b / g triples sharing a row; in a short batch fewer share."""
-        return draw_negatives(self.n_entities, len(batch) // math.gcd(len(batch), self.shared), count, generator)
+        return draw_negatives(self.n_entities, groups(len(batch), self.shared), count, generator)
 
     def shift(self, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor | None:
         """What to take from `contrast` (2b, 1 + n), so that its softmax has the same optimum whoever is drawn.
@@ -94,7 +99,7 @@ class DegreeSampler(Sampler):
         self.log_weight = (weight / weight.mean()).log().float()
 
     def draw(self, batch: Triples, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
-        shape = (len(batch) // math.gcd(len(batch), self.shared), count)
+        shape = (groups(len(batch), self.shared), count)
         drawn = {slot: _uniform(shape, generator) for slot in SIDES}
         return {slot: torch.searchsorted(self.below[:-1], some, right=True) for slot, some in drawn.items()}
 

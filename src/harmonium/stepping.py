@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harmonium import kernels
+from harmonium import kernels, launch
 from harmonium.config import TrainConfig
 from harmonium.distributed import World
 from harmonium.errors import HarmoniumError
@@ -17,7 +17,17 @@ from harmonium.graph import Slot, Triples
 from harmonium.kernels.fused import keep_freed_memory, matmul_precision
 from harmonium.kernels.gpu import runs
 from harmonium.model import GradientGraph, Snapshot
-from harmonium.objective import CONTRASTIVE, SAMPLERS, TypeHead, contrast, full_softmax, n3, relation_softmax, spread
+from harmonium.objective import (
+    CONTRASTIVE,
+    SAMPLERS,
+    TypeHead,
+    contrast,
+    full_softmax,
+    groups,
+    n3,
+    relation_softmax,
+    spread,
+)
 from harmonium.optimiser import Adagrad, RowAdagrad, RowAdam, RowwiseAdagrad
 from harmonium.tables import Dealt, Hosted, Local, Table
 
@@ -50,29 +60,26 @@ class Stepper:
         self.rate = torch.tensor(settings.learning_rate, device=train.head.device)  # changed in place by the schedule
         self.done, self.steps = 0, settings.epochs * math.ceil(len(train) / settings.batch_size)
         self.sampler = SAMPLERS[settings.sampler](train, model.n_entities, settings.shared)
-        used = 2 * settings.batch_size * (1 + settings.negatives / math.gcd(settings.batch_size, settings.shared))
-        rowwise = settings.optimizer == "row-adagrad"
-        if rowwise and settings.loss == "full":
-            raise HarmoniumError(
-                "train.optimizer=row-adagrad moves the rows a step drew; with train.loss=full say adagrad"
-            )
-        apart = rowwise or settings.table == "host" or model.entity.dtype == torch.bfloat16
-        if apart and settings.loss == "full":
-            raise HarmoniumError(
-                "train.loss=full computes with all entity vectors at once; choose another loss, or train.table=device "
-                "and model.entity_dtype=float32"
-            )
-        by_rows = apart or (settings.loss != "full" and settings.rows != "all" and model.n_entities > 2 * used)
+        drawn = 2 * (settings.batch_size + settings.negatives * groups(settings.batch_size, settings.shared))
+        reasons = {  # for moving rows by themselves, however few entities there are
+            "train.optimizer=row-adagrad": settings.optimizer == "row-adagrad",
+            "train.table=host": settings.table == "host",
+            "model.entity_dtype=bfloat16": model.entity.dtype == torch.bfloat16,
+            "several processes": model.world is not None,
+        }
+        if settings.loss == "full" and any(reasons.values()):
+            given = ", ".join(reason for reason, holds in reasons.items() if holds)
+            raise HarmoniumError(f"train.loss=full needs all entities together, not {given}; choose another loss")
+        apart = any(holds for reason, holds in reasons.items() if reason != "several processes")
+        by_rows = apart or (settings.loss != "full" and settings.rows != "all" and model.n_entities > 2 * drawn)
         self.row_rate = torch.tensor(settings.learning_rate)  # in the host's memory: a number, wherever rows are moved
         self.noise = torch.Generator(model.entity.device) if model.entity.dtype == torch.bfloat16 else None
         by_row = {"adam": RowAdam, "adagrad": RowAdagrad, "row-adagrad": RowwiseAdagrad}[settings.optimizer]
         self.rows = by_row(model.entity, self.row_rate, self.noise) if by_rows else None
         self.table: Table | None = None  # all rows take part in a step
         if model.world is not None:
-            if settings.loss == "full":
-                raise HarmoniumError(
-                    "train.loss=full needs all entities in one process; choose sampled, or one process"
-                )
+            if on_gpu and torch.cuda.device_count() < launch.local_size():
+                raise HarmoniumError("there are more processes than GPUs here; start as many, or say train.device=cpu")
             if settings.table == "host" and on_gpu:
                 raise HarmoniumError("train.table=host is for one process; several hold more in their GPUs: say device")
             self.table = Dealt(model.entity, model.n_entities, self.rows, model.world)
@@ -119,12 +126,8 @@ class Stepper:
     @property
     def dealt(self) -> set[str]:
         """The tensors of `state_dict` with a row for each entity."""
-        rows = (
-            "rows"
-            if self.rows is not None
-            else str(next(i for i, p in enumerate(self.moved) if p is self.model.entity))
-        )
-        return {name for name, value in self.state_dict().items() if name.startswith(f"{rows}.") and value.dim()}
+        mine = [f"{i}." for i, p in enumerate(self.moved) if p is self.model.entity] or ["rows."]
+        return {name for name, value in self.state_dict().items() if name.startswith(mine[0]) and value.dim()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import polars as pl
@@ -45,12 +45,17 @@ def _tables(path: Path, options: Options) -> Iterator[pl.DataFrame]:
 
 def read_frame(path: Path) -> pl.LazyFrame:
     """The table in a file, tried in a process of its own first: some damaged files make polars end its process."""
+    _try(path, path.stat().st_mtime_ns)
+    return pl.scan_parquet(path)
+
+
+@cache
+def _try(path: Path, changed: int) -> None:
     script = "import sys, polars; any(part is None for part in polars.scan_parquet(sys.argv[1]).collect_batches())"
     tried = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, errors="replace")
     if tried.returncode:
         said = tried.stderr.split() and tried.stderr.strip().splitlines()[-1]
         raise OSError(said if said and tried.returncode > 0 else "polars cannot go on after it")
-    return pl.scan_parquet(path)
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:

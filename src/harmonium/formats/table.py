@@ -133,8 +133,10 @@ def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
 
     table = pl.DataFrame({column: texts(column, vocabularies[column].ids) for column in COLUMNS})
     if alone and len(splits) > 1:
-        dealt = [split for split in splits for _ in range(len(getattr(graph, split)))]
-        table = table.with_columns(pl.Series("split", dealt, dtype=pl.String))
+        dealt = pl.concat(
+            [pl.repeat(split, len(getattr(graph, split)), dtype=pl.String, eager=True) for split in splits]
+        )
+        table = table.with_columns(dealt.alias("split"))
     if alone:
         named = {c: v.labels for c, v in vocabularies.items() if v.labels is not None}
         table = table.with_columns(texts(c, labels).alias(f"{c}_name") for c, labels in named.items())
