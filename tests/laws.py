@@ -27,6 +27,7 @@ def check_composition(composition: Composition, entity_dim: int = 6, relation_di
         queries = random_triples(model)
         affine_in_each_slot(model, queries)
         all_entity_scores_equal_definition(model, queries)
+        sampled_loss_equals_definition(model, queries)
         if isinstance(model.form, Harmony):
             harmony_at_the_optimum_is_the_score(model, queries)
 
@@ -98,6 +99,27 @@ def all_entity_scores_equal_definition(model: GradientGraph, queries: Triples) -
                     close(model.score_slot(slot, queries), expected, f"score_slot {slot} by {way}, no gradients")
         if not (model.reciprocal and slot is Slot.HEAD):
             close(model.score(queries), expected.detach().gather(1, queries[slot][:, None])[:, 0], "score")
+
+
+def sampled_loss_equals_definition(model: GradientGraph, queries: Triples) -> None:
+    """The loss of both sides' candidates and its gradients, by every way, equal those of scores written out."""
+    generator = torch.Generator().manual_seed(4)
+    ids = {slot: torch.randint(N_ENTITIES, (N_QUERIES, 4), generator=generator) for slot in (Slot.HEAD, Slot.TAIL)}
+    weight = torch.randn(2 * N_QUERIES, 4, generator=generator, dtype=torch.float64)
+
+    def of(scores: Tensor, which: slice) -> Tensor:
+        return (scores.sin() * weight[which]).sum(1).mean()
+
+    constant = model.form.fold().constant  # which a snapshot leaves out
+    written_out = torch.cat([definition(model, slot, queries).gather(1, some) for slot, some in ids.items()]) - constant
+    expected = 3 * of(written_out, slice(None))
+    wanted = gradients(model, expected)
+    for way in kernels.WAYS:
+        with kernels.use(way):
+            loss = 3 * model.snapshot().sampled_loss(queries, ids, of)
+            close(loss, expected, f"sampled_loss by {way}")
+            for got, want in zip(gradients(model, loss), wanted, strict=True):
+                close(got, want, f"gradient of sampled_loss by {way}")
 
 
 def definition(model: GradientGraph, slot: Slot, queries: Triples) -> Tensor:

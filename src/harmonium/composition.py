@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import ClassVar
 
 import torch
@@ -80,17 +79,17 @@ class SlotMap:
 
 
 @dataclass(frozen=True)
-class Elementwise:
-    """A slot map as an elementwise product in an orthogonal basis: x = weight * P'(query o Pe), weight = relation or 1.
+class Product:
+    """A slot map as x = weight * (known o e), where `o` multiplies coordinates, or correlates in a circle.
 
-    `o` is the product of numbers, or of complex numbers stored as [real parts | imaginary parts], conj(query) * Pe or
-    query * conj(Pe); there the first pair holds two real numbers, multiplied each by itself.
+    Correlation is a product of spectra, conj(F known) * F e. With the candidate before what is known x comes out turned:
+    corr(e, known) at k is corr(known, e) at -k.
     """
 
-    query: Tensor  # (b, n_coordinates)
-    basis: Tensor | None = None  # P (n_coordinates, slot_dim); None is the identity
-    is_complex: bool = False
-    conjugate: bool = False  # of Pe rather than of the query
+    known: Tensor  # (b, slot_dim)
+    weight: Tensor | None = None  # (b, slot_dim): the relation; None is 1
+    correlates: bool = False
+    turned: bool = False
 
 
 class Composition(ABC):
@@ -99,7 +98,7 @@ class Composition(ABC):
     registry: ClassVar[dict[str, type[Composition]]] = {}
     name: ClassVar[str]
     is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
-    by_relation: ClassVar[bool] = False  # whether the weight of its `elementwise` form is the relation, else 1
+    by_relation: ClassVar[bool] = False  # whether its `product` is weighted by the relation
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__.lower())
@@ -138,8 +137,8 @@ class Composition(ABC):
         """
         return None
 
-    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
-        """The slot map as an elementwise product, which the GPU kernels need; None where it is not one."""
+    def product(self, slot_map: SlotMap) -> Product | None:
+        """The slot map as a product with each candidate, which the fastest kernels need; None where it is not one."""
         return None
 
     def dim(self, entity_dim: int, relation_dim: int) -> int:
@@ -170,8 +169,8 @@ class DistMult(Composition):
     def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
         return slot_map.first * slot_map.second * cotangent
 
-    def elementwise(self, slot_map: SlotMap) -> Elementwise:
-        return Elementwise(slot_map.first * slot_map.second)
+    def product(self, slot_map: SlotMap) -> Product:
+        return Product(slot_map.first * slot_map.second)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         return (slot_map.first * slot_map.second).square() @ candidates.square().T
@@ -197,22 +196,20 @@ class HolE(Composition):
         spectrum = torch.fft.rfft(slot_map.first) * torch.fft.rfft(slot_map.second * cotangent)
         return torch.fft.irfft(spectrum, n=slot_map.slot_dim)
 
-    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
-        """x = r * P'(conj(F known) o P candidate) with P the real Fourier basis and F = P over its row weights."""
+    def product(self, slot_map: SlotMap) -> Product | None:
         if slot_map.slot is Slot.RELATION:
             return None
         is_head = slot_map.slot is Slot.HEAD
-        basis, weights = fourier_basis(slot_map.slot_dim, slot_map.first.dtype, slot_map.first.device)
-        known = slot_map.second if is_head else slot_map.first
-        return Elementwise(known @ basis.T / weights, basis, is_complex=True, conjugate=is_head)
+        relation, known = (slot_map.first, slot_map.second)[:: 1 if is_head else -1]
+        return Product(known, relation, correlates=True, turned=is_head)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         """|r z|^2 <= max r^2 |z|^2 for z = corr(head, tail), and |z|^2 by Parseval from the two power spectra."""
         if slot_map.slot is Slot.RELATION:
             shift = self.compose(slot_map.first, torch.ones_like(slot_map.first), slot_map.second)
             return shift.square() @ candidates.square().T
-        first_is_relation = slot_map.slot is Slot.HEAD
-        relation, known = (slot_map.first, slot_map.second)[:: 1 if first_is_relation else -1]
+        product = self.product(slot_map)
+        relation, known = product.weight, product.known
         power = torch.fft.fft(known).abs().square() / known.shape[-1]
         other = torch.fft.fft(candidates).abs().square()
         return relation.square().amax(-1, keepdim=True) * (power @ other.T)
@@ -227,10 +224,10 @@ class ComplEx(Composition):
         (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
         return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
 
-    def elementwise(self, slot_map: SlotMap) -> Elementwise | None:
+    def product(self, slot_map: SlotMap) -> Product | None:
         if slot_map.slot is not Slot.TAIL:
             return None
-        return Elementwise(self.compose(slot_map.first, slot_map.second, torch.ones_like(slot_map.first)))
+        return Product(self.compose(slot_map.first, slot_map.second, torch.ones_like(slot_map.first)))
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         """Exact for tails; for the others |x| <= |known| |candidate| |tail| coordinate by complex coordinate."""
@@ -360,20 +357,3 @@ def as_matrix(vector: Tensor) -> Tensor:
     """(..., d^2) -> (..., d, d)."""
     side = math.isqrt(vector.shape[-1])
     return vector.unflatten(-1, (side, side))
-
-
-@cache
-def fourier_basis(dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """P (2 * pairs, dim) with orthonormal rows, and the weights with P v = weights * F v, F the discrete transform.
-
-    Coordinates are [real | imaginary] parts of frequencies 0, 1, ...; the imaginary part of frequency 0 is zero, so
-    its place holds the real highest frequency when dim is even, and nothing (a zero row) when it is odd.
-    """
-    pairs = (dim + 1) // 2
-    spectrum = torch.fft.rfft(torch.eye(dim, dtype=torch.float64)).T  # (dim // 2 + 1, dim)
-    real, imaginary = spectrum.real[:pairs], spectrum.imag[:pairs].clone()
-    imaginary[0] = spectrum.real[pairs] if dim % 2 == 0 else 0
-    weights = torch.full((2 * pairs,), (2 / dim) ** 0.5, dtype=torch.float64)
-    weights[0] = weights[pairs] = dim**-0.5
-    basis = torch.cat([real, imaginary]) * weights[:, None]
-    return basis.to(device, dtype), weights.to(device, dtype)

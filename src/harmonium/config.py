@@ -96,6 +96,10 @@ class TrainConfig:
         None, "vectors to start from, by name: .npz or .parquet as `harmonium export` writes them"
     )
     seed: int = option(0, "of initialisation, order and negatives; same seed, same result on a CPU", least=0)
+    precision: Literal["high", "highest"] = option(
+        "high",
+        "products of matrices in training: high rounds what is multiplied where that is faster; highest does not",
+    )
     device: str = option("auto", "cpu, cuda, or auto: a GPU when there is one")
     threads: int | None = option(None, "CPU threads; PyTorch decides when left out", least=1)
     checkpoint_minutes: float = option(5.0, "minutes between checkpoints, from which `resume` goes on", above=0)

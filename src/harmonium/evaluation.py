@@ -22,7 +22,7 @@ from harmonium.config import EvaluateConfig
 from harmonium.distributed import World
 from harmonium.errors import HarmoniumError
 from harmonium.graph import SPLITS, Answers, Graph, Groups, Slot, Triples
-from harmonium.kernels.fused import keep_freed_memory
+from harmonium.kernels.memory import keep_freed_memory
 from harmonium.rows import Tabular
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,8 +17,10 @@ from harmonium.distributed import World
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony, QuadraticForm, Sum
-from harmonium.kernels.fused import KnownRows, unit_rows
+from harmonium.kernels.fused import unit_rows
 from harmonium.kernels.pruning import Pruner
+from harmonium.kernels.quadratic import Loss
+from harmonium.kernels.rows import KnownRows
 from harmonium.tables import Dealt
 
 BLOCK = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once
@@ -203,7 +205,7 @@ class Snapshot:
         if self.dealt is not None:
             ids, place = ids.unique(return_inverse=True)
             return self._unit(F.embedding(place, self.dealt.fetch(ids)))
-        return self._unit(self.gather(ids.to(self.table.device), self.table))
+        return self._once(ids, self.table, lambda: self._unit(F.embedding(ids.to(self.table.device), self.table)))
 
     def _unit(self, rows: Tensor) -> Tensor:
         rows = rows.to(self.relations)
@@ -231,19 +233,23 @@ class Snapshot:
         return SlotMap(self.composition, slot, first, second, slot_dim, relation, self.relations, self.in_order)
 
     def gather(self, ids: Tensor, table: Tensor) -> Tensor:
-        """Rows of a table; in training the same ids are gathered once: every gather costs a gradient of the table's size."""
+        """Rows of a table."""
+        return self._once(ids, table, lambda: F.embedding(ids, table))
+
+    def _once(self, ids: Tensor, table: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """In training the same ids are gathered once: every gather costs a gradient of the table's size."""
         if not torch.is_grad_enabled():
-            return F.embedding(ids, table)
+            return make()
         key = (id(ids), id(table))
         if key not in self.gathered:
-            self.gathered[key] = (F.embedding(ids, table), ids, table)
+            self.gathered[key] = (make(), ids, table)
         return self.gathered[key][0]
 
     def gather_both(self, queries: Triples) -> Tensor:
         """Gather heads and tails together; returns the table for whom else uses it in this step (see `KnownRows`)."""
         both, table = KnownRows.apply(self.table, torch.cat([queries.head, queries.tail]))
-        for ids, rows in zip((queries.head, queries.tail), both.split(len(queries)), strict=True):
-            self.gathered[id(ids), id(self.table)] = (rows, ids, self.table)
+        for ids, rows in zip((queries.head, queries.tail), self._unit(both).split(len(queries)), strict=True):
+            self._once(ids, self.table, lambda rows=rows: rows)
         return table
 
     def candidates(self, slot: Slot) -> Tensor:
@@ -301,12 +307,18 @@ class Snapshot:
 
     def score_sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(n, m) for each slot: the scores of each query's own candidates ids (n, m) there, head and tail at once."""
-        table, raw = self.gather_both(queries) if torch.is_grad_enabled() else self.table, self.raw
-        if Slot.RELATION in ids:
-            table, raw = self.candidates(Slot.RELATION), False
-        slot_maps = [self.slot_map(slot, queries) for slot in ids]
-        scores = kernels.sampled_scores(self.form, slot_maps, table, list(ids.values()), raw)
+        scores = kernels.sampled_scores(*self._sampled(queries, ids), self.raw and Slot.RELATION not in ids)
         return dict(zip(ids, scores, strict=True))
+
+    def sampled_loss(self, queries: Triples, ids: Mapping[Slot, Tensor], of: Loss) -> Tensor:
+        """`of` those scores, head before tail: see `kernels.sampled_loss`."""
+        return kernels.sampled_loss(*self._sampled(queries, ids), of, self.raw)
+
+    def _sampled(self, queries: Triples, ids: Mapping[Slot, Tensor]) -> tuple:
+        table = self.gather_both(queries) if torch.is_grad_enabled() else self.table
+        if Slot.RELATION in ids:
+            table = self.candidates(Slot.RELATION)
+        return self.form, [self.slot_map(slot, queries) for slot in ids], table, list(ids.values())
 
     def score_shared(self, slot: Slot, queries: Triples, ids: Tensor) -> Tensor:
         """(n, m): the scores of candidates ids (g, m) in a slot, each row of them shared by n / g queries in a row."""

@@ -15,6 +15,7 @@ from harmonium.graph import Groups, Slot, Triples
 from harmonium.model import Snapshot
 
 SIDES = (Slot.HEAD, Slot.TAIL)
+Contrastive = Callable[[Tensor, float], Tensor]  # of scores as `contrast` gives them and the margin: a mean over rows
 
 
 def contrast(snapshot: Snapshot, batch: Triples, negatives: Mapping[Slot, Tensor]) -> Tensor:
@@ -23,11 +24,33 @@ def contrast(snapshot: Snapshot, batch: Triples, negatives: Mapping[Slot, Tensor
     These are ids (b, n), or (g, n) where b / g triples that follow each other share theirs.
     """
     if len(negatives[Slot.HEAD]) == len(batch):
-        ids = {slot: torch.cat([batch[slot][:, None], negatives[slot]], dim=1) for slot in SIDES}
-        return torch.cat(list(snapshot.score_sampled(batch, ids).values()))
+        return torch.cat(list(snapshot.score_sampled(batch, beside_truth(batch, negatives)).values()))
     true = snapshot.score_sampled(batch, {slot: batch[slot][:, None] for slot in SIDES})
     others = {slot: snapshot.score_shared(slot, batch, negatives[slot]) for slot in SIDES}
     return torch.cat([torch.cat([true[slot], others[slot]], dim=1) for slot in SIDES])
+
+
+def contrastive_loss(
+    snapshot: Snapshot,
+    batch: Triples,
+    negatives: Mapping[Slot, Tensor],
+    loss: Contrastive,
+    margin: float,
+    shift: Tensor | None = None,
+) -> Tensor:
+    """One of `CONTRASTIVE` of `contrast` less a shift (2b, 1 + n), without all of it at once where that can be."""
+
+    def of(scores: Tensor, which: slice) -> Tensor:
+        return loss(scores if shift is None else scores - shift[which], margin)
+
+    if len(negatives[Slot.HEAD]) == len(batch):
+        return snapshot.sampled_loss(batch, beside_truth(batch, negatives), of)
+    return of(contrast(snapshot, batch, negatives), slice(None))
+
+
+def beside_truth(batch: Triples, negatives: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
+    """(b, 1 + n) for each side: the true filler, then its corruptions."""
+    return {slot: torch.cat([batch[slot][:, None], negatives[slot]], dim=1) for slot in SIDES}
 
 
 def sampled_softmax(scores: Tensor, margin: float) -> Tensor:
@@ -50,7 +73,7 @@ def logistic(scores: Tensor, margin: float) -> Tensor:
     return (F.softplus(-scores[:, :1]).mean() + F.softplus(scores[:, 1:]).mean()) / 2
 
 
-CONTRASTIVE: dict[str, Callable[[Tensor, float], Tensor]] = {  # by what train.loss calls them; all take contrast(...)
+CONTRASTIVE: dict[str, Contrastive] = {  # by what train.loss calls them; all take contrast(...)
     "sampled": sampled_softmax,
     "linear-margin": linear_margin,
     "logistic-margin": logistic_margin,

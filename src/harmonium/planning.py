@@ -25,7 +25,7 @@ from harmonium.datasets import load
 from harmonium.evaluation import CHUNK_NUMBERS, Frequency, Scorer, evaluate
 from harmonium.graph import Graph, Triples
 from harmonium.harmony import Harmony
-from harmonium.kernels.fused import keep_freed_memory
+from harmonium.kernels.memory import keep_freed_memory
 from harmonium.training import Training, _validation_sample, build_model, pick_device
 
 WARM_UP = 4  # steps that are not timed: the first ones allocate, or capture a CUDA graph

@@ -14,14 +14,15 @@ from harmonium.config import TrainConfig
 from harmonium.distributed import World
 from harmonium.errors import HarmoniumError
 from harmonium.graph import Slot, Triples
-from harmonium.kernels.fused import keep_freed_memory, matmul_precision
 from harmonium.kernels.gpu import runs
+from harmonium.kernels.memory import keep_freed_memory
+from harmonium.kernels.precision import matmul_precision
 from harmonium.model import GradientGraph, Snapshot
 from harmonium.objective import (
     CONTRASTIVE,
     SAMPLERS,
     TypeHead,
-    contrast,
+    contrastive_loss,
     full_softmax,
     groups,
     n3,
@@ -193,8 +194,8 @@ class Stepper:
             self.loss_value = self.move(self.index)
 
     def move(self, index: Tensor, following: Tensor | None = None) -> Tensor:
-        """One step, plainly; products on a GPU may round their operands, since gradients are noisier than that."""
-        with matmul_precision("high"):
+        """One step, plainly."""
+        with matmul_precision(self.settings.precision):
             return self._move(index, following)
 
     def settle(self) -> None:
@@ -257,8 +258,7 @@ class Stepper:
         """What one step minimises."""
         settings = self.settings
         if negatives:
-            scores = contrast(snapshot, batch, negatives)
-            loss = CONTRASTIVE[settings.loss](scores if shift is None else scores - shift, settings.margin)
+            loss = contrastive_loss(snapshot, batch, negatives, CONTRASTIVE[settings.loss], settings.margin, shift)
         else:
             loss = full_softmax(snapshot, batch)
         if settings.n3:

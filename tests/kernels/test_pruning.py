@@ -12,7 +12,7 @@ from harmonium.composition import Composition, find_composition
 from harmonium.evaluation import rank
 from harmonium.graph import Slot, Triples
 from harmonium.harmony import Harmony
-from harmonium.kernels.fused import GatherDot, KnownRows, unit_rows
+from harmonium.kernels.fused import unit_rows
 from harmonium.model import GradientGraph
 
 N_ENTITIES, N_RELATIONS = 60, 4
@@ -83,32 +83,3 @@ def test_unit_rows_are_normalised_rows(rows: int) -> None:
     (found,) = torch.autograd.grad((unit_rows(vectors) * weight).sum(), vectors)
     torch.testing.assert_close(unit_rows(vectors), plain)
     torch.testing.assert_close(found, wanted)
-
-
-def test_known_rows_and_their_gradient_beside_another_use_of_the_table() -> None:
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    ids = torch.tensor([4, 0, 4, 2])  # one twice
-
-    def use(rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return (rows**2).sum() + (other.sum(0) ** 3).sum()
-
-    (expected,) = torch.autograd.grad(use(table[ids], table), table)
-    (found,) = torch.autograd.grad(use(*KnownRows.apply(table, ids)), table)
-    torch.testing.assert_close(found, expected)
-    (alone,) = torch.autograd.grad((KnownRows.apply(table, ids)[0] ** 2).sum(), table)
-    torch.testing.assert_close(alone, torch.autograd.grad((table[ids] ** 2).sum(), table)[0])
-
-
-def test_scores_of_raw_rows_are_those_of_unit_rows_with_their_gradients() -> None:
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(7, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    query = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    ids, weight = torch.randint(6, (4, 5), generator=generator), torch.randn(4, 5, generator=generator)  # 6 is not met
-    expected = torch.einsum("bd,bnd->bn", query, unit_rows(table)[ids])
-    found = GatherDot.apply(query, table, ids, True)
-    torch.testing.assert_close(found, expected)
-    for one, other in zip(
-        *(torch.autograd.grad((s * weight).sum(), (query, table)) for s in (found, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from harmonium.kernels import fused, gpu, reference
@@ -54,11 +56,29 @@ def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tenso
 
     The rows of a `raw` table are candidates when they are divided by their lengths.
     """
-    ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
-    way = gpu if ways == {"gpu"} else reference if "reference" in ways else fused
+    way = _way(form, slot_maps, table)
     if raw and (way is not fused or form.core is not None):
         table, raw = fused.unit_rows(table), False
     return way.sampled_scores(form, slot_maps, table, ids, *([True] * raw))
+
+
+def sampled_loss(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor], of, raw: bool = False) -> Tensor:
+    """`of(scores, which)` of those scores, the first slot map's before the second's: a mean over the queries in a slice.
+
+    Where gradients can be found block by block, `of` is asked for some queries at a time.
+    """
+    found = None
+    if _way(form, slot_maps, table) is fused and not raw:
+        found = fused.sampled_loss(form, slot_maps, table, ids, of)
+    if found is None:
+        scores = torch.cat(sampled_scores(form, slot_maps, table, ids, raw))
+        found = of(scores, slice(0, len(scores)))
+    return found
+
+
+def _way(form, slot_maps: Sequence, table: Tensor) -> ModuleType:
+    ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
+    return gpu if ways == {"gpu"} else reference if "reference" in ways else fused
 
 
 def shared_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:

@@ -8,20 +8,19 @@ Where a candidate has fewer coordinates than the form (tensor products), the for
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from harmonium.kernels import quadratic
 from harmonium.kernels.gpu import has_triton
+from harmonium.kernels.precision import operands
+from harmonium.kernels.rows import GatherDot, Rows
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # numbers that glibc's mallopt knows these by
 BLOCK_ROWS = 2048  # of a table, worked on at once by a CPU
 LIFTED = 1024  # at most so many products of two coordinates are kept for every candidate
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
@@ -41,31 +40,37 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
 
 
 def sampled_scores(form, slot_maps, table: Tensor, ids, raw: bool = False) -> list[Tensor]:
-    if form.core is None:  # all sides in one go: one gradient of the table's size
-        parts = [linear_query(form, slot_map) for slot_map in slot_maps]
-        query, constant = (torch.cat(part) for part in zip(*parts, strict=True))
-        scores = GatherDot.apply(query, table, torch.cat(list(ids)), raw) + constant
-        return list(scores.split([len(some) for some in ids]))
-    return [_sampled_quadratic(form, slot_map, table, some) for slot_map, some in zip(slot_maps, ids, strict=True)]
+    if _is_full(form, slot_maps[0]):
+        return [quadratic.sampled_scores(form, m, table, some) for m, some in zip(slot_maps, ids, strict=True)]
+    queries = [linear_query(form, slot_map) for slot_map in slot_maps]
+    query, constant = (torch.cat(part) for part in zip(*queries, strict=True))
+    everyone = torch.cat(list(ids))  # all sides in one go: one gradient of the table's size
+    scores = GatherDot.apply(query, table, everyone, raw) + constant
+    if form.core is not None:
+        scores = scores + _quadratic_part(form, slot_maps, table, everyone)
+    return list(scores.split([len(some) for some in ids]))
 
 
-def _sampled_quadratic(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:
-    rows = F.embedding(ids, table)  # (b, n, slot_dim)
-    if _is_smaller(form, slot_map):
-        query, constant = linear_query(form, slot_map)
-        linear = (rows @ query.unsqueeze(-1)).squeeze(-1)
-        return linear + ((rows @ _pulled_back(form, slot_map)) * rows).sum(-1) + constant
-    if form.basis is None:
-        size = len(ids) if ids.is_cuda else max(1, BLOCK_ROWS // ids.shape[1])
-        scores = []
-        for start, some in zip(range(0, len(ids), size), rows.split(size), strict=True):
-            composed = slot_map.select(slice(start, start + size)).beside_candidates().apply(some)
-            scores.append(Quadratic.apply(composed.flatten(0, 1), form.core, form.vector).view(some.shape[:-1]))
-        return torch.cat(scores) + form.constant
-    query, constant = linear_query(form, slot_map)
-    heads = torch.cat([query[:, None], slot_map.heads(form.basis.T)], dim=1)  # (b, 1 + rank, slot_dim)
-    linear, reach = (rows @ heads.mT).split([1, form.basis.shape[1]], dim=-1)
-    return linear.squeeze(-1) + ((reach @ form.core) * reach).sum(-1) + constant
+def sampled_loss(form, slot_maps, table: Tensor, ids, of) -> Tensor | None:
+    """The loss of sampled scores, with its gradients found on the way; None where scores must be had first."""
+    if table.is_cuda or not torch.is_grad_enabled() or not _is_full(form, slot_maps[0]):
+        return None
+    return quadratic.sampled_loss(form, slot_maps, table, ids, of)
+
+
+def _is_full(form, slot_map) -> bool:
+    return form.core is not None and form.basis is None and not _is_smaller(form, slot_map)
+
+
+def _quadratic_part(form, slot_maps, table: Tensor, ids: Tensor) -> Tensor:
+    """(b, n): e'T'ATe of the rows ids of a table, all sides in one go."""
+    if _is_smaller(form, slot_maps[0]):
+        rows = Rows.apply(table, ids)
+        return ((rows @ torch.cat([_pulled_back(form, slot_map) for slot_map in slot_maps])) * rows).sum(-1)
+    heads = torch.cat([slot_map.heads(form.basis.T) for slot_map in slot_maps])  # (b, rank, slot_dim)
+    dtype = operands(table)
+    reach = (Rows.apply(table.to(dtype), ids) @ heads.to(dtype).mT).to(table.dtype)
+    return ((reach @ form.core) * reach).sum(-1)
 
 
 def can_share(form, slot_map) -> bool:
@@ -102,92 +107,6 @@ def linear_scores(constant: Tensor, query: Tensor, candidates: Tensor) -> Tensor
     if candidates.is_cuda and n % 8:
         candidates = F.pad(candidates, (0, 0, 0, -n % 8))
     return torch.addmm(constant, query, candidates.T)[:, :n]
-
-
-class Quadratic(torch.autograd.Function):
-    """x'Ax + c'x of many rows, with both gradients from two products: Y = XA gives dX = g (2Y + c), and dA = (gX)'X."""
-
-    @staticmethod
-    def forward(ctx, composed: Tensor, matrix: Tensor, vector: Tensor) -> Tensor:
-        pushed = composed @ matrix
-        ctx.save_for_backward(composed, pushed, vector)
-        return torch.linalg.vecdot(pushed, composed) + composed @ vector
-
-    @staticmethod
-    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        composed, pushed, vector = ctx.saved_tensors
-        weighted = composed * g[:, None]
-        dcomposed = torch.add(vector, pushed, alpha=2).mul_(g[:, None])
-        return dcomposed, weighted.T @ composed, g @ composed
-
-
-class KnownRows(torch.autograd.Function):
-    """Rows of a table, and the table itself for what else uses it: the rows' gradient is added into the table's.
-
-    Left to autograd, the sum of two gradients of a table is a third of its size. What else uses the table must make a
-    gradient of its own, as kernels do, since it is written to.
-    """
-
-    @staticmethod
-    def forward(ctx, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(ids)
-        return F.embedding(ids, table), table.view_as(table)
-
-    @staticmethod
-    def backward(ctx, rows: Tensor, table: Tensor) -> tuple[Tensor, None]:
-        return table.contiguous().index_add_(0, *ctx.saved_tensors, rows), None
-
-
-class GatherDot(torch.autograd.Function):
-    """(b, n): query[b] . table[ids[b, j]] without the gathered rows in memory; divided by the row's length if `raw`.
-
-    A bag of rows weighted by g is sum_j g[b, j] table[ids[b, j]]: that is the gradient of query, and its gradient in
-    the weights is the score. The gradient of a row is a bag too, of the queries that met it: sorting the ids to find them
-    costs less than adding rows one by one. A score s = q.e / |e| has the gradient (q - s e / |e|) / |e| in e.
-    """
-
-    @staticmethod
-    def forward(ctx, query: Tensor, table: Tensor, ids: Tensor, raw: bool) -> Tensor:
-        bag = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
-        dots = torch.ops.aten._embedding_bag_per_sample_weights_backward
-        scores, shrink = dots(query, table.detach(), ids.flatten(), _starts(ids), bag, 0).view_as(ids), None
-        if raw:
-            shrink = torch.linalg.vector_norm(table, dim=1).clamp_(min=1e-12).reciprocal_()
-            scores.mul_(shrink[ids])
-        ctx.save_for_backward(query, table, ids, scores, shrink)
-        return scores
-
-    @staticmethod
-    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        query, table, ids, scores, shrink = ctx.saved_tensors
-        flat = ids.flatten()
-        if shrink is not None:
-            along = shrink.new_zeros(len(table)).scatter_add_(0, flat, (g * scores).flatten())
-            g = g * shrink[ids]
-        dquery = F.embedding_bag(flat, table, _starts(ids), mode="sum", per_sample_weights=g.flatten())
-        places = flat.argsort(stable=True)
-        met = flat.new_zeros(len(table)).scatter_add_(0, flat, torch.ones_like(flat))
-        weights, bags = g.flatten()[places], places.div_(ids.shape[1], rounding_mode="floor")
-        dtable = F.embedding_bag(bags, query, met.cumsum(0) - met, mode="sum", per_sample_weights=weights)
-        if shrink is not None:
-            dtable.addcmul_(table, (along * shrink**2)[:, None], value=-1)
-        return dquery, dtable, None, None
-
-
-def _starts(ids: Tensor) -> Tensor:
-    """Where each query's bag of ids starts, (b,)."""
-    return torch.arange(0, ids.numel(), ids.shape[1], device=ids.device)
-
-
-@contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    """float32 products of CUDA matrices inside the block: "highest" is exact, "high" rounds operands to TF32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def resolvent(matrix: Tensor, tau: float, bound: float) -> Tensor:
@@ -317,25 +236,3 @@ def _in_pieces(form, slot_map, candidates: Tensor) -> Tensor:
     return torch.cat(
         [checkpoint(score, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces], dim=1
     )
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Ask the C library not to hand freed blocks back to the system between steps, only to ask for them again.
-
-    Every step allocates tables of the same sizes; fresh pages cost more than the arithmetic on them. glibc only.
-    """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_MAX, 0)
-        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def give_back_freed_memory() -> None:
-    """The opposite, for good: a server with many threads would keep the most that each of them ever used."""
-    keep_freed_memory()  # done once, it is not done again
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_MAX, 1 << 16)
-        library.mallopt(M_MMAP_THRESHOLD, 1 << 20)  # also keeps glibc from raising it by itself
-        library.mallopt(M_TRIM_THRESHOLD, 1 << 24)

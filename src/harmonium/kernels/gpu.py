@@ -1,8 +1,8 @@
 """Sampled scores of full quadratic forms on a GPU: slot maps as the fused Triton kernels want them.
 
-A composition that is an elementwise product in some basis P (`Composition.elementwise`) has x'Ax = y'My with
-y = query o Pe and M = P diag(weight) A diag(weight) P': one matrix for all (DistMult), or one per relation (HolE, in the
-frequency domain). The kernels then gather, compose, multiply and reduce without a (queries, candidates, dim) tensor.
+A composition that multiplies or correlates (`Composition.product`) is an elementwise product in some basis P: x'Ax = y'My
+with y = P known o Pe and M = P diag(weight) A diag(weight) P', one matrix for all (DistMult) or one per relation (HolE, in
+the frequency domain). The kernels then gather, compose, multiply and reduce without a (queries, candidates, dim) tensor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-OPERANDS = torch.bfloat16  # of the products; sums are float32. Tests set float32.
+from harmonium.kernels.precision import may_round
 
 
 @cache
@@ -29,8 +29,8 @@ def obstacle(form, slot_map, table: Tensor) -> str | None:
         return "Triton is not installed"
     if form.core is None or form.basis is not None:
         return "the form has no full matrix"
-    if slot_map.composition.elementwise(slot_map.select(slice(0, 0))) is None:  # of no queries: costs nothing
-        return f"{slot_map.composition.name} is not an elementwise product in this slot"
+    if slot_map.composition.product(slot_map.select(slice(0, 0))) is None:  # of no queries: costs nothing
+        return f"{slot_map.composition.name} is not a product in this slot"
     return None
 
 
@@ -38,12 +38,15 @@ def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
     """(b, n) for each slot map: see `reference.sampled_scores`. All are scored in one launch, sharing the matrices."""
     from harmonium.kernels.triton import quadratic_scores
 
-    parts, first = [slot_map.composition.elementwise(slot_map) for slot_map in slot_maps], slot_maps[0]
+    parts, first = [slot_map.composition.product(slot_map) for slot_map in slot_maps], slot_maps[0]
     linear = [slot_map.transpose(form.vector) for slot_map in slot_maps]
-    signs = [part.query.new_full((len(part.query),), -1.0 if part.conjugate else 1.0) for part in parts]
-    basis, matrix, offsets, join, divide = parts[0].basis, form.core[None], None, side_by_side, apart
-    if basis is not None:
+    signs = [part.known.new_full((len(part.known),), -1.0 if part.turned else 1.0) for part in parts]
+    queries, basis = [part.known for part in parts], None
+    matrix, offsets, join, divide = form.core[None], None, side_by_side, apart
+    if parts[0].correlates:
+        basis, weights = fourier_basis(table.shape[1], table.dtype, table.device)
         table, linear = table @ basis.T, [some @ basis.T for some in linear]
+        queries = [known @ basis.T / weights for known in queries]
     if not first.composition.by_relation:
         group = torch.zeros(len(ids) * len(ids[0]), dtype=torch.int32, device=table.device)
     elif first.in_order and all(slot_map.relation_ids is first.relation_ids for slot_map in slot_maps):
@@ -55,11 +58,12 @@ def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
         group, members = runs(ordered, min(len(ordered), len(first.relation_table)))
         relations, back = first.relation_table[members], order.argsort()
         join, divide = lambda some: torch.cat(some)[order], lambda scores, count: scores[back].chunk(count)
+    dtype = torch.bfloat16 if may_round() else torch.float32  # of the products' operands
     if first.composition.by_relation:
-        matrix = RelationMatrices.apply(form.core, relations, basis, OPERANDS)
+        matrix = RelationMatrices.apply(form.core, relations, basis, dtype)
     scores = quadratic_scores(
-        table, join([part.query for part in parts]), join(list(ids)), matrix, group, join(linear),
-        join(signs) if parts[0].is_complex else None, offsets, operand_dtype=OPERANDS,
+        table, join(queries), join(list(ids)), matrix, group, join(linear),
+        join(signs) if parts[0].correlates else None, offsets, operand_dtype=dtype,
     )  # fmt: skip
     return list(divide(scores + form.constant, len(ids)))
 
@@ -108,3 +112,20 @@ class RelationMatrices(torch.autograd.Function):
         dmatrix = torch.einsum("gi,gij->ij", relations.to(dtype), pulled)
         drelations = 2 * torch.einsum("gij,ij->gi", pulled, matrix.to(dtype))
         return dmatrix.to(matrix.dtype), drelations.to(relations.dtype), None, None
+
+
+@cache
+def fourier_basis(dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """P (2 * pairs, dim) with orthonormal rows, and the weights with P v = weights * F v, F the discrete transform.
+
+    Coordinates are [real | imaginary] parts of frequencies 0, 1, ...; the imaginary part of frequency 0 is zero, so
+    its place holds the real highest frequency when dim is even, and nothing (a zero row) when it is odd.
+    """
+    pairs = (dim + 1) // 2
+    spectrum = torch.fft.rfft(torch.eye(dim, dtype=torch.float64)).T  # (dim // 2 + 1, dim)
+    real, imaginary = spectrum.real[:pairs], spectrum.imag[:pairs].clone()
+    imaginary[0] = spectrum.real[pairs] if dim % 2 == 0 else 0
+    weights = torch.full((2 * pairs,), (2 / dim) ** 0.5, dtype=torch.float64)
+    weights[0] = weights[pairs] = dim**-0.5
+    basis = torch.cat([real, imaginary]) * weights[:, None]
+    return basis.to(device, dtype), weights.to(device, dtype)

@@ -36,7 +36,7 @@ def guarded_app(
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
     from harmonium.commands import open_run
-    from harmonium.kernels.fused import give_back_freed_memory
+    from harmonium.kernels.memory import give_back_freed_memory
     from harmonium.serve.explorer import Explorer
 
     give_back_freed_memory()

@@ -1,0 +1,38 @@
+"""How exactly matrices are multiplied: in training their operands may be rounded, since gradients are noisier than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Products inside the block: "highest" is exact, "high" may round operands, to TF32 or bfloat16. Sums are float32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def may_round() -> bool:
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies matrices of bfloat16, rather than to emulate it."""
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+
+
+def operands(table: Tensor) -> torch.dtype:
+    """What a plain PyTorch product of such numbers has for operands."""
+    rounded = may_round() and table.dtype == torch.float32 and not table.is_cuda and has_bfloat16()
+    return torch.bfloat16 if rounded else table.dtype
