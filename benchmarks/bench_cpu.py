@@ -1,6 +1,7 @@
 """harmonium beside PyKEEN here, in one run: python benchmarks/bench_cpu.py results/bench-cpu.json [--data FOLDER].
 
-Each measurement is a process of its own, the two libraries in turn, with the same threads: FB15K-237, d = 128.
+Each measurement is a process of its own, the two libraries in turn, with the same threads: FB15K-237, d = 128. Sampled
+training is measured in five rounds, the rest in one; ratios are those of a round, and of them the median.
   sampled training     batch 512, 64 negatives per triple (ours: 32 heads and 32 tails), Adam; triples per second
   all-entity training  queries scored against all entities per second, PyKEEN at its better batch size (32)
   ranking              filtered, both sides, building the filter included; queries per second
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,8 @@ HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-pykeen" / "bin" / "python"
 TASKS = ("sampled", "all-entity", "ranking")
 MODELS = ("distmult", "hole")
+ROUNDS = {"sampled": 5, "all-entity": 1, "ranking": 1}
+BATCH = {"sampled": "512", "all-entity": "32", "ranking": "512"}  # PyKEEN's; of 32 and 512 it is faster with 32 there
 HARMONIC = {"h": [], "h_rank8": ["model.rank=8"]}  # full W, and W of rank 8
 
 
@@ -90,31 +94,36 @@ def random_folder(folder: Path) -> Path:
 
 
 def compare(data: str, seconds: float, threads: int) -> dict:
-    """All measurements, ours and PyKEEN's in turn, and their ratios."""
-    ours, peer, ratios = {}, {}, {}
+    """All measurements, ours and PyKEEN's in turn, and their ratios: medians over the rounds."""
+    ours, peer, ratios, slower = {}, {}, {}, {}
+    common = ["--seconds", str(seconds), "--threads", str(threads)]
     for task in TASKS:
         for model in MODELS:
-            mine = [sys.executable, __file__, "-", "--ours", task, model, "--data", data]
-            common = ["--seconds", str(seconds), "--threads", str(threads)]
-            ours[f"{task}/{model}"] = child([*mine, *common], threads)
-            batch = "32" if task == "all-entity" else "512"
-            theirs = [str(PEER), str(HERE / "peer_pykeen.py"), "--data", data, "--model", model, "--task", task]
-            found = child([*theirs, "--dim", "128", "--batch", batch, "--negatives", "64", *common], threads)
-            peer[f"{task}/{model}"] = found
-            speed = found["detail"]["queries_per_s"] if task == "all-entity" else found["throughput"]
-            ratios.setdefault(task, {})[model] = ours[f"{task}/{model}"]["throughput"] / speed
-            print_row(task, model, ours[f"{task}/{model}"], speed, found)
-    slower: dict[str, dict[str, float]] = {}
-    for model in MODELS:
-        for name, extra in HARMONIC.items():
-            for task in ("sampled", "ranking"):
-                command = [sys.executable, __file__, "-", "--ours", task, model, "--data", data, "--harmony", *extra]
-                found = child([*command, "--seconds", str(seconds), "--threads", str(threads)], threads)
-                ours[f"{task}/{name}{model}"] = found
-                slower.setdefault(task, {})[f"{name}{model}"] = (
-                    ours[f"{task}/{model}"]["throughput"] / found["throughput"]
-                )
-                print(f"{task:12}{name + model:18}{found['throughput']:12,.0f} {found['unit']}", flush=True)
+            mine = [sys.executable, __file__, "-", "--ours", task, model, "--data", data, *common]
+            theirs = [
+                str(PEER),
+                str(HERE / "peer_pykeen.py"),
+                "--data",
+                data,
+                "--model",
+                model,
+                "--task",
+                task,
+                *common,
+            ]
+            commands = {model: mine, "pykeen": [*theirs, "--dim", "128", "--negatives", "64", "--batch", BATCH[task]]}
+            if task != "all-entity":
+                commands |= {f"{name}{model}": [*mine, "--harmony", *extra] for name, extra in HARMONIC.items()}
+            found = in_turns(commands, threads, ROUNDS[task])
+            peer[f"{task}/{model}"] = middle(found["pykeen"])
+            for name, runs in found.items():
+                if name != "pykeen":
+                    ours[f"{task}/{name}"] = middle(runs)
+                    print(f"{task:12}{name:18}{middle(runs)['throughput']:12,.0f} {runs[0]['unit']}", flush=True)
+                if name not in ("pykeen", model):
+                    slower.setdefault(task, {})[name] = times(found[model], runs)
+            ratios.setdefault(task, {})[model] = times(found[model], found["pykeen"])
+            print_row(task, model, ours[f"{task}/{model}"], ratios[task][model], peer[f"{task}/{model}"])
     names = {"sampled": "sampled_training", "all-entity": "all_entity_training", "ranking": "ranking"}
     return {
         "ratio_to_pykeen": {names[task]: found for task, found in ratios.items()},
@@ -125,11 +134,31 @@ def compare(data: str, seconds: float, threads: int) -> dict:
     }
 
 
-def print_row(task: str, model: str, mine: dict, speed: float, found: dict) -> None:
-    ratio = mine["throughput"] / speed
+def in_turns(commands: dict[str, list[str]], threads: int, rounds: int) -> dict[str, list[dict]]:
+    """Each command once a round, so that what else the machine does meets them all alike."""
+    found = [{name: child(command, threads) for name, command in commands.items()} for _ in range(rounds)]
+    return {name: [one[name] for one in found] for name in commands}
+
+
+def speed(run: dict) -> float:
+    return run.get("detail", {}).get("queries_per_s", run["throughput"])
+
+
+def times(runs: list[dict], others: list[dict]) -> float:
+    """How much faster the first are than the others: the median over rounds."""
+    return statistics.median(speed(one) / speed(other) for one, other in zip(runs, others, strict=True))
+
+
+def middle(runs: list[dict]) -> dict:
+    """The run of median speed, with the speeds of all."""
+    return sorted(runs, key=speed)[len(runs) // 2] | {"speeds": [speed(run) for run in runs]}
+
+
+def print_row(task: str, model: str, mine: dict, ratio: float, found: dict) -> None:
     memory = f"{mine['peak_rss_mb']:6,.0f} MB against {found['peak_rss_mb']:6,.0f}"
     print(
-        f"{task:12}{model:10}{mine['throughput']:12,.0f} {mine['unit']}, PyKEEN {speed:8,.0f}: {ratio:6.1f} x, {memory}, "
+        f"{task:12}{model:10}{mine['throughput']:12,.0f} {mine['unit']}, PyKEEN {speed(found):8,.0f}: "
+        f"{ratio:6.1f} x, {memory}, "
         f"cpu/wall {mine['cpu_per_wall']:.2f} and {found['cpu_per_wall']:.2f}",
         flush=True,
     )
@@ -139,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--data")
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ours", nargs=2, metavar=("TASK", "MODEL"))
     parser.add_argument("--harmony", nargs="*", default=None, help="our harmonic model, with these settings")

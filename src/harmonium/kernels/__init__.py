@@ -56,9 +56,7 @@ def sampled_scores(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tenso
 
     The rows of a `raw` table are candidates when they are divided by their lengths.
     """
-    way = _way(form, slot_maps, table)
-    if raw and (way is not fused or form.core is not None):
-        table, raw = fused.unit_rows(table), False
+    way, table, raw = _way_to(form, slot_maps, table, raw)
     return way.sampled_scores(form, slot_maps, table, ids, *([True] * raw))
 
 
@@ -67,18 +65,22 @@ def sampled_loss(form, slot_maps: Sequence, table: Tensor, ids: Sequence[Tensor]
 
     Where gradients can be found block by block, `of` is asked for some queries at a time.
     """
-    found = None
-    if _way(form, slot_maps, table) is fused and not raw:
-        found = fused.sampled_loss(form, slot_maps, table, ids, of)
+    found, (way, table, raw) = None, _way_to(form, slot_maps, table, raw)
+    if way is fused:
+        found = fused.sampled_loss(form, slot_maps, table, ids, of, raw)
     if found is None:
         scores = torch.cat(sampled_scores(form, slot_maps, table, ids, raw))
         found = of(scores, slice(0, len(scores)))
     return found
 
 
-def _way(form, slot_maps: Sequence, table: Tensor) -> ModuleType:
+def _way_to(form, slot_maps: Sequence, table: Tensor, raw: bool) -> tuple[ModuleType, Tensor, bool]:
+    """The kernels to use, the table as they want it, and whether it is raw still."""
     ways = {chosen(form, slot_map, table)[0] for slot_map in slot_maps}
-    return gpu if ways == {"gpu"} else reference if "reference" in ways else fused
+    way = gpu if ways == {"gpu"} else reference if "reference" in ways else fused
+    if raw and (way is not fused or form.core is not None):
+        table, raw = fused.unit_rows(table), False
+    return way, table, raw
 
 
 def shared_scores(form, slot_map, table: Tensor, ids: Tensor) -> Tensor:

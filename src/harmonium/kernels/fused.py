@@ -42,20 +42,25 @@ def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
 def sampled_scores(form, slot_maps, table: Tensor, ids, raw: bool = False) -> list[Tensor]:
     if _is_full(form, slot_maps[0]):
         return [quadratic.sampled_scores(form, m, table, some) for m, some in zip(slot_maps, ids, strict=True)]
-    queries = [linear_query(form, slot_map) for slot_map in slot_maps]
-    query, constant = (torch.cat(part) for part in zip(*queries, strict=True))
-    everyone = torch.cat(list(ids))  # all sides in one go: one gradient of the table's size
-    scores = GatherDot.apply(query, table, everyone, raw) + constant
-    if form.core is not None:
-        scores = scores + _quadratic_part(form, slot_maps, table, everyone)
-    return list(scores.split([len(some) for some in ids]))
+    return list(_joined_scores(form, slot_maps, table, ids, raw).split([len(some) for some in ids]))
 
 
-def sampled_loss(form, slot_maps, table: Tensor, ids, of) -> Tensor | None:
-    """The loss of sampled scores, with its gradients found on the way; None where scores must be had first."""
-    if table.is_cuda or not torch.is_grad_enabled() or not _is_full(form, slot_maps[0]):
+def sampled_loss(form, slot_maps, table: Tensor, ids, of, raw: bool = False) -> Tensor | None:
+    """The loss of all such scores; None where nothing is gained by asking for it at once."""
+    if not _is_full(form, slot_maps[0]):
+        return of(_joined_scores(form, slot_maps, table, ids, raw), slice(None))
+    if table.is_cuda or not torch.is_grad_enabled():
         return None
     return quadratic.sampled_loss(form, slot_maps, table, ids, of)
+
+
+def _joined_scores(form, slot_maps, table: Tensor, ids, raw: bool) -> Tensor:
+    """Of all sides in one go, one after the other: one gradient of the table's size."""
+    queries = [linear_query(form, slot_map) for slot_map in slot_maps]
+    query, ids = torch.cat([query for query, _ in queries]), torch.cat(list(ids))
+    constant = form.constant if slot_maps[0].composition.is_linear else torch.cat([some for _, some in queries])
+    scores = GatherDot.apply(query, table, ids, raw) + constant
+    return scores if form.core is None else scores + _quadratic_part(form, slot_maps, table, ids)
 
 
 def _is_full(form, slot_map) -> bool:
@@ -196,8 +201,9 @@ def _by_triton(rows: Tensor) -> bool:
 
 def _blocks(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same rows of each table, so many at a time that they stay in a processor's cache; all at once on a GPU."""
-    size = len(tables[0]) if tables[0].is_cuda or tables[0].dim() < 2 else BLOCK_ROWS
-    return zip(*(table.split(max(size, 1)) for table in tables), strict=True)
+    if tables[0].is_cuda or tables[0].dim() < 2 or len(tables[0]) <= BLOCK_ROWS:
+        return iter([tables])
+    return zip(*(table.split(BLOCK_ROWS) for table in tables), strict=True)
 
 
 def linear_query(form, slot_map) -> tuple[Tensor, Tensor]:

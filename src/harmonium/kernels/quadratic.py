@@ -106,15 +106,15 @@ class Products(torch.autograd.Function):
                 value, g = _slope(of, scores, slice(first + part.start, first + part.start + len(scores)), queries)
                 loss, dconstant, g = loss + value, dconstant + g.sum(), g.to(kind)
                 weighted = torch.mul(composed, g, out=product)
-                dslope += weighted.sum((0, 1))
+                dslope += weighted.sum(1).sum(0)  # in two, both threads add
                 weighted = weighted if kind == dtype else low.copy_(weighted)
-                dmatrix += weighted.flatten(0, 1).T @ operand.flatten(0, 1)
+                dmatrix += operand.flatten(0, 1).T @ weighted.flatten(0, 1)
                 pulled = pushed.sub_(half).mul_(2 * g)  # the gradient of x
                 if correlates:
                     torch.sum(near.mul_(pulled), 1, out=dweights[side][part])
                     pulled = torch.fft.rfft(pulled.mul_(weight[part]), out=mixed)
                 torch.mul(pulled, beside[part], out=drows[start : start + count].view(rows.shape))
-                torch.sum(pulled.mul_(rows.conj() if correlates else rows), 1, out=dknown[side][part])
+                torch.sum(pulled.mul_(rows.conj_physical_() if correlates else rows), 1, out=dknown[side][part])
                 start += count
             first += len(some)
             dcore, dvector = dcore + _turned(dmatrix, turn, 0, 1), dvector + _turned(dslope, turn)
