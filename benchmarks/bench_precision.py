@@ -38,7 +38,10 @@ def main(out: str, data: str = "atlas") -> None:
                 scores.append(harmonium.train(data=graph, sets=sets).metrics["metrics"]["mrr"])
             found[name][precision] = scores
             print(f"{name}, {precision}: {statistics.mean(scores):.4f}", scores, flush=True)
-    about = {"command": f"python benchmarks/bench_precision.py results/precision.json {graph.name}", "graph": graph.name}
+    about = {
+        "command": f"python benchmarks/bench_precision.py results/precision.json {graph.name}",
+        "graph": graph.name,
+    }
     about |= {"settings": SETTINGS, "models": MODELS, "bfloat16": has_bfloat16(), "environment": environment()}
     Path(out).write_text(json.dumps(about | {"mrr": found}, indent=1) + "\n")
 

@@ -118,6 +118,16 @@ def speed() -> str:
     return text + "\n\n" + table(["harmonic model", "training slower than plain", "ranking slower than plain"], rows)
 
 
+def precision() -> str:
+    found = result("precision")
+    kinds = []
+    for name, of in found["mrr"].items():
+        seeds = f"seeds from {min(of['highest']):.3f} to {max(of['highest']):.3f}"
+        kinds.append(f"{name} {mean(of['high']):.4f} beside {mean(of['highest']):.4f} ({seeds})")
+    what = f"- Rounded and exact operands, mean validation MRR on {found['graph']} over three seeds"
+    return f"{what}: {'; '.join(kinds)}; `{found['command']}`."
+
+
 def scale() -> str:
     found = result("scale")
     rows = [
@@ -426,7 +436,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("quality", quality),
         ("curves", curves),
     ],
-    "docs/performance.md": [("speed", speed)],
+    "docs/performance.md": [("speed", speed), ("precision", precision)],
     "docs/scale.md": [
         ("scale", scale),
         ("rounding", rounding),

@@ -97,4 +97,4 @@ def test_constants_are_the_fitted_ones_and_errors_are_as_told() -> None:
         for key, value in about["constants"].items():
             assert getattr(MACHINES[name], key) == value
     assert all(abs(row["error"]) < 0.4 for row in found["cpu"]["fitted"])
-    assert all(-0.5 < row["error"] < 1.2 for row in found["cpu"]["checked"])
+    assert all(-0.5 < row["error"] < 1.8 for row in found["cpu"]["checked"])  # most for plain models: docs/scale.md

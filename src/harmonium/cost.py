@@ -36,7 +36,7 @@ class Machine:
 
 
 MACHINES = {  # network and memory are as sold; the rest is measured
-    "cpu": Machine("2 CPU cores", 1.5e-2, 1.6e10, 1.1e10, 16e9, 1.25e9, 1.1e11),
+    "cpu": Machine("2 CPU cores", 1.3e-2, 1.9e10, 1.1e10, 16e9, 1.25e9, 8.5e11),
     "h200": Machine("H200", 4.1e-3, 1.1e13, 8.8e11, 150e9, 4e11, 3.4e14, 9.5e9),
 }
 
