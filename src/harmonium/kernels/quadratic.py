@@ -97,15 +97,14 @@ class Products(torch.autograd.Function):
                 else:
                     torch.mul(rows, beside[part], out=composed)
                 operand = composed if kind == dtype else room("operand", shape, dtype).copy_(composed)
-                low = torch.addmm(slope, operand.flatten(0, 1), matrix, out=room("low", (count, dim), dtype)).view(
-                    shape
-                )
+                low = room("low", shape, dtype)
+                torch.addmm(slope, operand.flatten(0, 1), matrix, out=low.flatten(0, 1))
                 pushed = low if kind == dtype else room("pushed", shape, kind).copy_(low)  # Ax + c
-                product = torch.mul(pushed, composed, out=room("product", shape, kind))
-                scores = torch.sum(product, -1, dtype=wide) + constant
+                terms = torch.mul(pushed, composed, out=room("terms", shape, kind))
+                scores = torch.sum(terms, -1, dtype=wide) + constant
                 value, g = _slope(of, scores, slice(first + part.start, first + part.start + len(scores)), queries)
                 loss, dconstant, g = loss + value, dconstant + g.sum(), g.to(kind)
-                weighted = torch.mul(composed, g, out=product)
+                weighted = torch.mul(composed, g, out=terms)
                 dslope += weighted.sum(1).sum(0)  # in two, both threads add
                 weighted = weighted if kind == dtype else low.copy_(weighted)
                 dmatrix += operand.flatten(0, 1).T @ weighted.flatten(0, 1)
