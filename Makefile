@@ -1,25 +1,31 @@
-# make demo and make test do everything from a fresh clone and are quick the second time.
+# `make demo` and `make test` work from a fresh clone; the second time they only run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench docs clean
-demo: $(READY)
+.PHONY: demo test lint docs bench load fuzz audit lock clean
+demo: $(CORE)
 	$(BIN)/harmonium demo
 
+# lint, types, layers, tests; then the total coverage and the least covered files
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=
+	@$(BIN)/coverage report | sed -n '1,12p;/^TOTAL/p'
 
 lint: $(READY)
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
-# the site, into build/site; a warning is an error (the variable silences a notice: mkdocs-material is kept until May 2027)
+# the site, into build/site; warnings are errors (the variable silences a notice about mkdocs 2)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# beside PyKEEN, in one run; DATA=folder of FB15K-237, else a random graph of its shape
+# against PyKEEN, in one run; DATA=folder of FB15K-237, default: a random graph of its shape
 bench: $(READY) .venv-pykeen/.ready
 	$(BIN)/python benchmarks/bench_cpu.py results/bench-cpu.json $(if $(DATA),--data $(DATA))
 
@@ -29,37 +35,43 @@ bench: $(READY) .venv-pykeen/.ready
 	.venv-pykeen/bin/python -m pip install --quiet 'pykeen==1.11.*'
 	touch $@
 
-# torch first and pinned, so that no other package brings a build of its own; with LOCKED=1, as in CI, every other file
-# must have the sha256 in requirements.lock
-$(READY): pyproject.toml constraints.txt
+# core dependencies only; torch first and pinned, so that no other package pulls in a different build
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-ifdef LOCKED
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m pip check
-else
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-endif
+	$(PIP) --constraint constraints.txt torch numpy
+	$(PIP) --constraint constraints.txt --editable .
 	touch $@
 
-# the server among 64 clients; RUN=folder of a larger run to ask as well
+# everything `make test` needs; LOCKED=1 (CI): every file but torch must match its sha256 in requirements.lock
+ifdef LOCKED
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) --constraint constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check
+	touch $(CORE) $@
+else
+$(READY): $(CORE)
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	touch $@
+endif
+
+# load test of the server: 64 clients; RUN=folder of a larger run to query as well
 load: $(READY)
 	$(BIN)/python benchmarks/bench_serve.py results/load.json $(RUN)
 
-# every reader: INPUTS each by hypothesis, and as many by atheris, which watches what code they reach; then the server,
-# by its own description
+# every reader with INPUTS inputs from hypothesis and as many from atheris (coverage-guided); then the server's API
 INPUTS ?= 3000
 fuzz: $(READY)
 	FUZZ=$(INPUTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_fuzz.py
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'atheris>=3'
+	$(PIP) --constraint constraints.txt 'atheris>=3'
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
-	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_serve_schema.py
+	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/interfaces/serve/test_schema.py
 
-# known weaknesses of the pinned versions; fails too where one of them cannot be looked up
+# known vulnerabilities of the pinned versions; fails if one of them cannot be looked up
 audit: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip-audit>=2.7'
+	$(PIP) --constraint constraints.txt 'pip-audit>=2.7'
 	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 lock: $(READY)

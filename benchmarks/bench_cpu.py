@@ -1,7 +1,7 @@
-"""harmonium beside PyKEEN here, in one run: python benchmarks/bench_cpu.py results/bench-cpu.json [--data FOLDER].
+"""harmonium against PyKEEN, in one run: python benchmarks/bench_cpu.py results/bench-cpu.json [--data FOLDER].
 
-Each measurement is a process of its own, the two libraries in turn, with the same threads: FB15K-237, d = 128. Sampled
-training is measured in five rounds, the rest in one; ratios are those of a round, and of them the median.
+Each measurement is a separate process, the two libraries in turn, with the same threads: FB15K-237, d = 128. Sampled
+training is measured in five rounds, the rest in one; the median of the per-round ratios is reported.
   sampled training     batch 512, 64 negatives per triple (ours: 32 heads and 32 tails), Adam; triples per second
   all-entity training  queries scored against all entities per second, PyKEEN at its better batch size (32)
   ranking              filtered, both sides, building the filter included; queries per second
@@ -34,12 +34,14 @@ def measure(task: str, model: str, data: str, seconds: float, threads: int, extr
     """One of our measurements, in this process."""
     import torch
 
-    from harmonium.config import Config
-    from harmonium.datasets import load
-    from harmonium.evaluation import evaluate
-    from harmonium.stepping import Stepper
-    from harmonium.training import build_model
+    from harmonium.data.datasets import load
+    from harmonium.evaluation.evaluation import evaluate_scorer
+    from harmonium.model.build import build_model
+    from harmonium.runtime.allocator import keep_freed_memory
+    from harmonium.runtime.config import Config
+    from harmonium.training.step import TrainingStep
 
+    keep_freed_memory()
     torch.set_num_threads(threads)
     graph = load(data)
     loss = ["train.loss=full"] if task == "all-entity" else ["train.negatives=32"]
@@ -47,9 +49,9 @@ def measure(task: str, model: str, data: str, seconds: float, threads: int, extr
     network = build_model(config.model, graph.n_entities, graph.n_relations)
     if task == "ranking":
         began, cpu = time.perf_counter(), time.process_time()
-        done, unit = len(evaluate(network, graph).ranks), "queries/s"
+        done, unit = len(evaluate_scorer(network, graph).ranks), "queries/s"
     else:
-        take_step = Stepper(network, graph.train, config.train, torch.Generator().manual_seed(0))
+        take_step = TrainingStep(network, graph.train, config.train, torch.Generator().manual_seed(0))
         batches = torch.randperm(len(graph.train)).split(config.train.batch_size)
         for index in batches[:3]:
             take_step(index)
@@ -71,7 +73,7 @@ def measure(task: str, model: str, data: str, seconds: float, threads: int, extr
 
 
 def child(command: list[str], threads: int) -> dict:
-    """Run a measurement in its own process and read the JSON it prints last."""
+    """Run a measurement in a separate process and read the JSON it prints last."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -99,7 +101,7 @@ def compare(data: str, seconds: float, threads: int) -> dict:
     common = ["--seconds", str(seconds), "--threads", str(threads)]
     for task in TASKS:
         for model in MODELS:
-            mine = [sys.executable, __file__, "-", "--ours", task, model, "--data", data, *common]
+            our_command = [sys.executable, __file__, "-", "--ours", task, model, "--data", data, *common]
             theirs = [
                 str(PEER),
                 str(HERE / "peer_pykeen.py"),
@@ -111,22 +113,25 @@ def compare(data: str, seconds: float, threads: int) -> dict:
                 task,
                 *common,
             ]
-            commands = {model: mine, "pykeen": [*theirs, "--dim", "128", "--negatives", "64", "--batch", BATCH[task]]}
+            commands = {
+                model: our_command,
+                "pykeen": [*theirs, "--dim", "128", "--negatives", "64", "--batch", BATCH[task]],
+            }
             if task != "all-entity":
-                commands |= {f"{name}{model}": [*mine, "--harmony", *extra] for name, extra in HARMONIC.items()}
-            found = in_turns(commands, threads, ROUNDS[task])
-            peer[f"{task}/{model}"] = middle(found["pykeen"])
-            for name, runs in found.items():
+                commands |= {f"{name}{model}": [*our_command, "--harmony", *extra] for name, extra in HARMONIC.items()}
+            measured = in_turns(commands, threads, ROUNDS[task])
+            peer[f"{task}/{model}"] = middle(measured["pykeen"])
+            for name, runs in measured.items():
                 if name != "pykeen":
                     ours[f"{task}/{name}"] = middle(runs)
                     print(f"{task:12}{name:18}{middle(runs)['throughput']:12,.0f} {runs[0]['unit']}", flush=True)
                 if name not in ("pykeen", model):
-                    slower.setdefault(task, {})[name] = times(found[model], runs)
-            ratios.setdefault(task, {})[model] = times(found[model], found["pykeen"])
+                    slower.setdefault(task, {})[name] = times(measured[model], runs)
+            ratios.setdefault(task, {})[model] = times(measured[model], measured["pykeen"])
             print_row(task, model, ours[f"{task}/{model}"], ratios[task][model], peer[f"{task}/{model}"])
     names = {"sampled": "sampled_training", "all-entity": "all_entity_training", "ranking": "ranking"}
     return {
-        "ratio_to_pykeen": {names[task]: found for task, found in ratios.items()},
+        "ratio_to_pykeen": {names[task]: by_model for task, by_model in ratios.items()},
         "times_slower_than_plain": slower,
         "peak_rss_mb": {key: {"ours": ours[key]["peak_rss_mb"], "pykeen": peer[key]["peak_rss_mb"]} for key in peer},
         "ours": ours,
@@ -135,9 +140,9 @@ def compare(data: str, seconds: float, threads: int) -> dict:
 
 
 def in_turns(commands: dict[str, list[str]], threads: int, rounds: int) -> dict[str, list[dict]]:
-    """Each command once a round, so that what else the machine does meets them all alike."""
-    found = [{name: child(command, threads) for name, command in commands.items()} for _ in range(rounds)]
-    return {name: [one[name] for one in found] for name in commands}
+    """Each command once a round, so that other load on the machine affects all of them."""
+    measured = [{name: child(command, threads) for name, command in commands.items()} for _ in range(rounds)]
+    return {name: [one[name] for one in measured] for name in commands}
 
 
 def speed(run: dict) -> float:
@@ -154,12 +159,12 @@ def middle(runs: list[dict]) -> dict:
     return sorted(runs, key=speed)[len(runs) // 2] | {"speeds": [speed(run) for run in runs]}
 
 
-def print_row(task: str, model: str, mine: dict, ratio: float, found: dict) -> None:
-    memory = f"{mine['peak_rss_mb']:6,.0f} MB against {found['peak_rss_mb']:6,.0f}"
+def print_row(task: str, model: str, ours: dict, ratio: float, pykeen: dict) -> None:
+    memory = f"{ours['peak_rss_mb']:6,.0f} MB against {pykeen['peak_rss_mb']:6,.0f}"
     print(
-        f"{task:12}{model:10}{mine['throughput']:12,.0f} {mine['unit']}, PyKEEN {speed(found):8,.0f}: "
+        f"{task:12}{model:10}{ours['throughput']:12,.0f} {ours['unit']}, PyKEEN {speed(pykeen):8,.0f}: "
         f"{ratio:6.1f} x, {memory}, "
-        f"cpu/wall {mine['cpu_per_wall']:.2f} and {found['cpu_per_wall']:.2f}",
+        f"cpu/wall {ours['cpu_per_wall']:.2f} and {pykeen['cpu_per_wall']:.2f}",
         flush=True,
     )
 
@@ -175,8 +180,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.ours:
         extra = ["model.harmony=false"] if options.harmony is None else options.harmony
-        found = measure(*options.ours, options.data, options.seconds, options.threads, extra)
-        print(json.dumps(found))
+        measured = measure(*options.ours, options.data, options.seconds, options.threads, extra)
+        print(json.dumps(measured))
         return
     with tempfile.TemporaryDirectory() as folder:
         data = options.data or str(random_folder(Path(folder)))

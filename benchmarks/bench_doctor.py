@@ -1,4 +1,4 @@
-"""What `harmonium doctor` says of known graphs, and of cleaned copies of those that leak.
+"""Diagnoses of known graphs by `harmonium doctor`, and of cleaned copies of those that leak.
 
 HARMONIUM_DATA=folder-of-datasets python benchmarks/bench_doctor.py results/doctor.json
 """
@@ -11,28 +11,29 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from reproduce import commit
+
 from harmonium import doctor, load
-from harmonium.doctor import Diagnosis
-from harmonium.evaluation import describe
-from harmonium.reproduce import commit
-from harmonium.run import environment
+from harmonium.analysis.doctor import Diagnosis
+from harmonium.evaluation.evaluation import describe_protocol
+from harmonium.run.environment import environment
 
 GRAPHS = ("FB15K", "WN18", "FB15K-237", "WN18RR")
 
 
-def row(found: Diagnosis, relations: int) -> dict[str, Any]:
-    """What the docs show of a diagnosis."""
-    numbers = {finding.name: finding.numbers for finding in found.findings}
+def row(diagnosis: Diagnosis, relations: int) -> dict[str, Any]:
+    """The part of a diagnosis that the docs show."""
+    numbers = {finding.name: finding.numbers for finding in diagnosis.findings}
     return {
-        "verdict": found.verdict,
-        "reason": found.reason,
+        "verdict": diagnosis.verdict,
+        "reason": diagnosis.reason,
         "relations": relations,
-        "triples": found.triples,
+        "triples": diagnosis.triples,
         "redundant": numbers["redundant relations"]["share"],
         "symmetric": numbers["symmetric leakage"]["share"],
-        "linked": numbers["linked pairs"]["either"] / found.triples["test"],
-        "rules": found.baseline.metrics,
-        "protocol": describe(found.baseline.protocol),
+        "linked": numbers["linked pairs"]["either"] / diagnosis.triples["test"],
+        "rules": diagnosis.baseline.metrics,
+        "protocol": describe_protocol(diagnosis.baseline.protocol),
     }
 
 
@@ -41,9 +42,9 @@ def main() -> None:
     for name in GRAPHS:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / f"{name}-clean"
-            found = doctor(name, clean=copy)
-            rows[name] = row(found, load(name).n_relations)
-            if found.verdict == "leaking":
+            diagnosis = doctor(name, clean=copy)
+            rows[name] = row(diagnosis, load(name).n_relations)
+            if diagnosis.verdict == "leaking":
                 rows[f"{name}, cleaned"] = row(doctor(copy), load(copy).n_relations)
         print(name, rows[name]["verdict"], flush=True)
     about = {"command": "python benchmarks/bench_doctor.py results/doctor.json", "commit": commit()}

@@ -1,7 +1,7 @@
 """Training steps, exact ranking and time to quality on one GPU: python benchmarks/bench_gpu.py OUT.json [options].
 
 Needs torch, numpy, safetensors and Triton only. `--data` is a graph file (harmonium.graph_file) or folder of FB15K;
-without it the steps and the ranking run on a random graph of that shape, and time to quality is left out.
+default: steps and ranking on a random graph of that shape, without time to quality.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from harmonium import kernels
-from harmonium.config import Config, EvaluateConfig
-from harmonium.datasets import load
-from harmonium.evaluation import evaluate, rank
-from harmonium.graph import Graph, Slot, Triples, Vocabulary
-from harmonium.run import environment
-from harmonium.stepping import Stepper
-from harmonium.training import build_model, fit
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.evaluation.ranking import rank
+from harmonium.kernels import dispatch
+from harmonium.model.build import build_model
+from harmonium.run.environment import environment
+from harmonium.runtime.allocator import keep_freed_memory
+from harmonium.runtime.config import Config, EvaluateConfig
+from harmonium.training.fit import fit
+from harmonium.training.step import TrainingStep
 
 SHAPE = {"n_entities": 14_951, "n_relations": 1_345, "triples": (483_142, 50_000, 59_071)}
 PAPER = ["train.batch_size=512", "train.negatives=500", "train.learning_rate=0.001", "model.entity_dim=512"]
@@ -35,7 +40,7 @@ SHORT = ["model.entity_dim=128", "train.negatives=100", "train.epochs=5", "train
 HHOLE_RECIPE = ["model.faithfulness=1.0", "train.learning_rate=0.003", "train.epochs=20", "train.evaluate_every=5"]
 COMPLEX_RECIPE = [
     "model.composition=complex", "model.entity_dim=2000", "model.harmony=false", "model.normalise=false",
-    "model.reciprocal=true", "train.loss=full", "train.optimizer=adagrad", "train.learning_rate=0.1",
+    "model.reciprocal=true", "train.loss=full", "train.optimiser=adagrad", "train.learning_rate=0.1",
     "train.batch_size=1000", "train.n3=0.005", "train.epochs=15", "train.evaluate_every=5",
 ]  # fmt: skip
 
@@ -52,14 +57,14 @@ def random_graph() -> Graph:
     return Graph(*names, *parts, name="random graph of FB15K's shape")
 
 
-def time_steps(graph: Graph, settings: list[str], way: str, steps: int) -> float:
+def time_steps(graph: Graph, settings: list[str], backend: str, steps: int) -> float:
     """Milliseconds per training step, by CUDA events over `steps` after warm-up."""
     config = Config.read(None, PAPER + settings)
     model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
-    with kernels.use(way):
-        take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
-        order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator, device="cuda"))
+    with dispatch.use(backend):
+        take_step = TrainingStep(model, graph.train.to("cuda"), config.train, generator)
+        order = take_step.arrange_batches(torch.randperm(len(graph.train), generator=generator, device="cuda"))
         batches = order.split(config.train.batch_size)
         for index in batches[:8]:
             take_step(index)
@@ -77,16 +82,17 @@ def profile_step(graph: Graph, settings: list[str], base: list[str] = PAPER) -> 
     config = Config.read(None, base + settings)
     model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
-    take_step = Stepper(model, graph.train.to("cuda"), config.train, generator)
-    order = take_step.begin_epoch(torch.randperm(len(graph.train), generator=generator, device="cuda"))
+    take_step = TrainingStep(model, graph.train.to("cuda"), config.train, generator)
+    take_step.replay = None
+    order = take_step.arrange_batches(torch.randperm(len(graph.train), generator=generator, device="cuda"))
     batches = order.split(config.train.batch_size)
     for index in batches[:3]:
-        take_step.move(index)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        take_step(index)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for index in batches[3:6]:
-            take_step.move(index)
+            take_step(index)
         torch.cuda.synchronize()
-    events = [e for e in found.key_averages() if e.self_device_time_total > 0]
+    events = [e for e in profile.key_averages() if e.self_device_time_total > 0]
     events.sort(key=lambda e: -e.self_device_time_total)
     total = sum(e.self_device_time_total for e in events) / 3000
     lines = [f"{e.self_device_time_total / 3000:7.3f} ms {e.count / 3:5.1f}x {e.key[:90]}" for e in events[:22]]
@@ -94,70 +100,72 @@ def profile_step(graph: Graph, settings: list[str], base: list[str] = PAPER) -> 
 
 
 def time_ranking(model, graph: Graph, check: int = 500) -> dict:
-    """Seconds for both sides of the test split, filtered; ranks of some queries against the float64 reference."""
+    """Seconds for both sides of the test split, filtered; ranks of a sample compared with the float64 reference."""
     model.cuda().eval()
-    evaluate(model, graph, triples=graph.test[:2000], device="cuda")
+    evaluate_scorer(model, graph, triples=graph.test[:2000], device="cuda")
     torch.cuda.synchronize()
     started = time.perf_counter()
-    result = evaluate(model, graph, device="cuda")
+    result = evaluate_scorer(model, graph, device="cuda")
     seconds = time.perf_counter() - started
     sample = graph.test[torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(0))[:check]]
-    found = evaluate(model, graph, triples=sample, device="cuda").ranks
-    snapshot = model.snapshot()
+    measured = evaluate_scorer(model, graph, triples=sample, device="cuda").ranks
+    scorer = model.scorer()
     with torch.no_grad():
-        rank(snapshot, sample.to("cuda"), Slot.TAIL)
-    with kernels.use("reference"), torch.no_grad():
-        exact = evaluate(model.double(), graph, triples=sample, chunk=8, device="cuda").ranks
+        rank(scorer, sample.to("cuda"), Slot.TAIL)
+    with dispatch.use("reference"), torch.no_grad():
+        exact = evaluate_scorer(model.double(), graph, triples=sample, chunk=8, device="cuda").ranks
     model.float()
     return {
         "ranking_s": seconds,
         "queries": len(result.ranks),
-        "skipped_by_bounds": snapshot.pruner.skipped if snapshot.form.core is not None else None,
-        "directions_followed": snapshot.pruner.followed if snapshot.form.core is not None else None,
-        "checked_queries": len(found),
-        "different_from_float64": int((found.values() != exact.values()).sum()),
+        "skipped_by_bounds": scorer.pruner.skipped if scorer.form.core is not None else None,
+        "directions_followed": scorer.pruner.followed if scorer.form.core is not None else None,
+        "checked_queries": len(measured),
+        "different_from_float64": int((measured.values() != exact.values()).sum()),
         "mrr": result.metrics["mrr"],
     }
 
 
 def accuracy(graph: Graph, seeds: int = 3) -> dict[str, dict[str, list[float]]]:
     """Validation MRR after equal short training of a smaller model, by the bf16 kernels and by plain PyTorch (TF32)."""
-    found = {}
+    measured = {}
     for name, settings in MODELS.items():
-        found[name] = {"gpu": [], "fused": []}
+        measured[name] = {"triton": [], "torch": []}
         for seed in range(seeds):
             config = Config.read(None, [*settings, *SHORT, f"train.seed={seed}"])
-            for way, scores in found[name].items():
+            for backend, scores in measured[name].items():
                 model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
-                with kernels.use(way):
+                with dispatch.use(backend):
                     fit(model, graph, config)
-                scores.append(evaluate(model, graph, EvaluateConfig(split="valid"), device="cuda").metrics["mrr"])
-        print("accuracy", name, found[name], flush=True)
-    return {"settings": SHORT, "valid_mrr": found}
+                scores.append(
+                    evaluate_scorer(model, graph, EvaluateConfig(split="valid"), device="cuda").metrics["mrr"]
+                )
+        print("accuracy", name, measured[name], flush=True)
+    return {"settings": SHORT, "valid_mrr": measured}
 
 
 def time_to_quality(graph: Graph, settings: list[str], protocol: EvaluateConfig, goal: float) -> tuple[dict, object]:
-    """Train, and say when the test metric first reached the goal, by looking at it after every validation.
+    """Train, evaluate on the test split after every validation, and report when the goal was first reached.
 
-    The clock counts training and the validations that early stopping needs, not this extra look at the test split.
+    Seconds count training and the validations for early stopping, not the additional evaluation on the test split.
     """
     config = Config.read(None, settings)
     model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
-    curve, looking = [], 0.0
+    curve, evaluating = [], 0.0
 
-    def look(row: dict) -> None:
-        nonlocal looking
+    def evaluate_test(row: dict) -> None:
+        nonlocal evaluating
         began = time.perf_counter()
-        metrics = evaluate(model, graph, protocol, device="cuda").metrics
-        curve.append({"epoch": row["epoch"], "seconds": row["seconds"] - looking, **metrics})
-        looking += time.perf_counter() - began
+        metrics = evaluate_scorer(model, graph, protocol, device="cuda").metrics
+        curve.append({"epoch": row["epoch"], "seconds": row["seconds"] - evaluating, **metrics})
+        evaluating += time.perf_counter() - began
         point = curve[-1]
         print(
             f"  epoch {point['epoch']} {point['seconds']:.1f} s mrr {point['mrr']:.4f} loss {row['loss']:.4f}",
             flush=True,
         )
 
-    history = fit(model, graph, config, on_validation=look)
+    history = fit(model, graph, config, on_validation=evaluate_test)
     reached = next((point["seconds"] for point in curve if point["mrr"] >= goal), None)
     return {
         "settings": settings, "goal": goal, "protocol": vars(protocol), "reached_after_s": reached,
@@ -174,9 +182,10 @@ def main() -> None:
     parser.add_argument("--hhole", default="", help="extra settings, separated by spaces")
     parser.add_argument("--complex", default="")
     options = parser.parse_args()
+    keep_freed_memory()
     graph = load(options.data) if options.data else random_graph()
     parts = options.parts.split(",")
-    result = {"command": "python " + " ".join(sys.argv), "environment": environment(), "graph": graph.name}
+    result = {"command": "python " + " ".join(sys.argv), "environment": environment("cuda"), "graph": graph.name}
 
     def attempt(name: str, work) -> None:
         began = time.perf_counter()
@@ -189,21 +198,21 @@ def main() -> None:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
     def steps() -> None:
-        for way, key, count in (("gpu", "step_ms", options.steps), ("fused", "reference_step_ms", 20)):
+        for backend, key, count in (("triton", "step_ms", options.steps), ("torch", "reference_step_ms", 20)):
             result[key] = {}
             for name, settings in MODELS.items():
                 try:
-                    result[key][name] = time_steps(graph, settings, way, count)
+                    result[key][name] = time_steps(graph, settings, backend, count)
                 except Exception:
                     traceback.print_exc()
                 print(key, name, result[key].get(name), flush=True)
 
     def quality(key: str, settings: list[str], protocol: EvaluateConfig, goal: float) -> None:
-        found, model = time_to_quality(graph, settings, protocol, goal)
-        result.setdefault("time_to_quality", {})[key] = found
-        result.setdefault("time_to_quality_s", {})[key] = found["reached_after_s"]
+        measured, model = time_to_quality(graph, settings, protocol, goal)
+        result.setdefault("time_to_quality", {})[key] = measured
+        result.setdefault("time_to_quality_s", {})[key] = measured["reached_after_s"]
         result.setdefault("ranking", {})[key] = time_ranking(model, graph)
-        print(key, "reached", found["reached_after_s"], result["ranking"][key], flush=True)
+        print(key, "reached", measured["reached_after_s"], result["ranking"][key], flush=True)
 
     def ranking() -> None:
         config = replace(Config.read(None, PAPER + MODELS["hhole"]))

@@ -1,8 +1,8 @@
-"""Entity vectors in 16 bits, rounded at random or to the nearest, beside 32.
+"""16-bit entity vectors with stochastic rounding or rounding to nearest, against 32-bit ones.
 
     python benchmarks/bench_rounding.py OUT.json [GRAPH]
 
-The same training from the same seeds, row by row (as train.table=host does on any graph), by two optimisers.
+The same training from the same seeds, row by row (as train.entity_storage=host does on any graph), by two optimisers.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ import sys
 from pathlib import Path
 
 import harmonium
-from harmonium import rounding
-from harmonium.run import environment
+from harmonium.kernels import stochastic_rounding as rounding
+from harmonium.run.environment import environment
+from harmonium.runtime.allocator import keep_freed_memory
 
 SETTINGS = [
     "model.rank=8", "model.entity_dim=32", "train.negatives=32", "train.epochs=30", "train.evaluate_every=10",
-    "train.patience=99", "train.table=host",
+    "train.patience=99", "train.entity_storage=host",
 ]  # fmt: skip
 OPTIMISERS = {
-    "adam": ["train.optimizer=adam"],
-    "row-adagrad": ["train.optimizer=row-adagrad", "train.learning_rate=0.1"],
+    "adam": ["train.optimiser=adam"],
+    "row-adagrad": ["train.optimiser=row-adagrad", "train.learning_rate=0.1"],
 }
-KINDS = {"float32": "float32", "bfloat16, at random": "bfloat16", "bfloat16, to the nearest": "bfloat16"}
+KINDS = {"float32": "float32", "bfloat16, stochastic rounding": "bfloat16", "bfloat16, round to nearest": "bfloat16"}
 SEEDS = range(3)
 
 
 def main(out: str, data: str = "atlas") -> None:
-    at_random, graph, found = rounding.round_at_random, harmonium.load(data), {}
+    keep_freed_memory()
+    stochastic, graph, mrr = rounding.stochastic_round, harmonium.load(data), {}
     for optimiser, more in OPTIMISERS.items():
         for kind, dtype in KINDS.items():
             nearest = "nearest" in kind
-            rounding.round_at_random = (lambda values, generator: values.bfloat16()) if nearest else at_random
+            rounding.stochastic_round = (lambda values, generator: values.bfloat16()) if nearest else stochastic
             scores = []
             for seed in SEEDS:
-                sets = [*SETTINGS, *more, f"model.entity_dtype={dtype}", f"train.seed={seed}"]
-                scores.append(harmonium.train(data=graph, sets=sets).metrics["metrics"]["mrr"])
-            found[f"{optimiser}, {kind}"] = scores
+                overrides = [*SETTINGS, *more, f"model.entity_dtype={dtype}", f"train.seed={seed}"]
+                scores.append(harmonium.train(data=graph, overrides=overrides).metrics["mrr"])
+            mrr[f"{optimiser}, {kind}"] = scores
             print(f"{optimiser}, {kind}: {statistics.mean(scores):.4f}", scores, flush=True)
     about = {"command": "python benchmarks/bench_rounding.py results/rounding.json UMLS", "graph": graph.name}
-    about |= {"settings": SETTINGS, "optimisers": OPTIMISERS, "environment": environment(), "mrr": found}
+    about |= {"settings": SETTINGS, "optimisers": OPTIMISERS, "environment": environment(), "mrr": mrr}
     Path(out).write_text(json.dumps(about, indent=1) + "\n")
 
 

@@ -1,9 +1,8 @@
 """The server under load: python benchmarks/bench_serve.py results/load.json [RUN ...].
 
-A real server (`harmonium serve`, its defaults) on loopback is asked a mix of everything it can do, and of what it must
-refuse, by 64 clients at once that each wait for their answer. Every status is compared with the one that was expected;
-only an explanation may be given up in time (503), as one can take seconds of a core, and is then counted as late.
-The first graph is `atlas`, trained here; each RUN given is asked fewer times. Memory is that of the server process.
+64 concurrent clients send a mix of valid and invalid requests to `harmonium serve` with its defaults, on loopback, and check
+every status. Only an explanation may time out (503), as one can take seconds of a core, and is then counted as late.
+The first graph is `atlas`, trained first; each RUN gets fewer requests. Memory is that of the server process.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
+from reproduce import commit
 
 import harmonium
-from harmonium.commands import open_run
-from harmonium.graph import Graph
-from harmonium.reproduce import commit
-from harmonium.run import environment
+from harmonium.data.graph import Graph
+from harmonium.run.environment import environment
+from harmonium.run.run import open_run
 
 SETTINGS = ["model.rank=8", "train.epochs=3"]
 SHARES = {  # of 100 requests
@@ -38,14 +37,14 @@ SHARES = {  # of 100 requests
     "description": 1, "page": 8, "unknown name": 3, "bad parameter": 2, "wrong address": 1,
 }  # fmt: skip
 PAGES = ("/", "/explorer.css", "/explorer.js")
-WARM = 0.2  # of the requests, before memory is watched
+WARM = 0.2  # share of requests before memory is recorded
 
 
 class Request(NamedTuple):
     kind: str
     method: str
     path: str
-    status: int  # that the answer must have
+    status: int  # expected
 
 
 class Answer(NamedTuple):
@@ -56,9 +55,9 @@ class Answer(NamedTuple):
 
 
 def mixed(graph: Graph, count: int, seed: int) -> list[Request]:
-    """Requests in random order: true facts, their names and beginnings of these, and what must be refused."""
+    """Requests in random order: true facts, names, prefixes of names, and invalid requests."""
     draw = random.Random(seed)
-    facts, names, relations = graph.facts().rows().tolist(), graph.entities, graph.relations
+    facts, names, relations = graph.facts().to_rows().tolist(), graph.entities, graph.relations
 
     def fact() -> dict[str, str]:
         head, relation, tail = draw.choice(facts)
@@ -108,7 +107,7 @@ def serving(run: Path) -> Iterator[tuple[int, int]]:
 
 
 async def client(port: int, waiting: Iterator[Request], answers: list[Answer]) -> None:
-    """Ask one request after another over one connection, and a new one where the server closed it."""
+    """Send one request after another over one connection; reconnect if the server closes it."""
     writer = None
     for request in waiting:
         begun = time.perf_counter()
@@ -134,23 +133,23 @@ async def client(port: int, waiting: Iterator[Request], answers: list[Answer]) -
         writer.close()
 
 
-async def asked(port: int, requests: list[Request], clients: int, watch: Callable[[int], None]) -> list[Answer]:
+async def asked(port: int, requests: list[Request], clients: int, progress: Callable[[int], None]) -> list[Answer]:
     waiting, answers = iter(requests), []
     work = asyncio.gather(*(client(port, waiting, answers) for _ in range(clients)))
     while not work.done():
-        watch(len(answers))
+        progress(len(answers))
         await asyncio.wait({work}, timeout=0.5)
     await work
     return answers
 
 
 def resident(process: int) -> float:
-    """Megabytes of a process that are in memory (Linux)."""
+    """Resident megabytes of a process (Linux)."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def figures(answers: list[Answer]) -> dict[str, Any]:
-    """Milliseconds that answers took, by quantile."""
+    """Quantiles of response times in milliseconds."""
     times = [1e3 * answer.seconds for answer in answers]
     p50, p95, p99 = np.quantile(times, (0.5, 0.95, 0.99)).tolist()
     return {"requests": len(times), "p50_ms": round(p50, 2), "p95_ms": round(p95, 2), "p99_ms": round(p99, 2),
@@ -159,7 +158,7 @@ def figures(answers: list[Answer]) -> dict[str, Any]:
 
 def by_kind(answers: list[Answer]) -> dict[str, Any]:
     kinds = {kind: [answer for answer in answers if answer.kind == kind] for kind in SHARES}
-    return {"all": figures(answers)} | {kind: figures(found) for kind, found in kinds.items() if found}
+    return {"all": figures(answers)} | {kind: figures(group) for kind, group in kinds.items() if group}
 
 
 def load(run: Path, count: int, clients: int, seed: int) -> dict[str, Any]:
@@ -200,11 +199,11 @@ def load(run: Path, count: int, clients: int, seed: int) -> dict[str, Any]:
     }
 
 
-def show(name: str, found: dict[str, Any]) -> None:
-    about = {key: value for key, value in found.items() if not isinstance(value, dict)}
-    print(name, about, found["wrong_by_kind"], found["memory"], sep="\n")
-    for kind, under in found["under_load"].items():
-        alone = found["one_client"].get(kind, {})
+def show(name: str, measured: dict[str, Any]) -> None:
+    about = {key: value for key, value in measured.items() if not isinstance(value, dict)}
+    print(name, about, measured["wrong_by_kind"], measured["memory"], sep="\n")
+    for kind, under in measured["under_load"].items():
+        alone = measured["one_client"].get(kind, {})
         print(f"{kind:14}", *(f"{key} {under[key]} ({alone.get(key, '-')})" for key in under), sep="  ", flush=True)
 
 
@@ -231,15 +230,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         atlas = Path(folder) / "atlas"
         if chosen.requests:
-            harmonium.train(data="atlas", sets=SETTINGS, out=atlas)
+            harmonium.train(data="atlas", overrides=SETTINGS, out=atlas)
         for run, count in ((atlas, chosen.requests), *((run, chosen.fewer) for run in chosen.runs)):
             if count:
                 name = open_run(run).graph.name
-                graphs[name] = found = load(run, count, chosen.clients, chosen.seed)
-                show(name, found)
+                graphs[name] = measured = load(run, count, chosen.clients, chosen.seed)
+                show(name, measured)
     chosen.out.write_text(json.dumps(about | {"graphs": graphs}, indent=1) + "\n", encoding="utf-8")
-    if any(found["wrong_answers"] for found in graphs.values()):
-        raise SystemExit("some answers were not those that were asked for")
+    if any(measured["wrong_answers"] for measured in graphs.values()):
+        raise SystemExit("wrong answers; see wrong_by_kind")
 
 
 if __name__ == "__main__":

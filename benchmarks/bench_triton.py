@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "kernels")]
 
 from quadratic_reference import random_problem, reference_scores, relative_errors, scores_and_gradients  # noqa: E402
 
-from harmonium.kernels.triton import Blocks, default_blocks, prepare, quadratic_scores  # noqa: E402
+from harmonium.kernels.triton_quadratic import Blocks, default_blocks, prepare, quadratic_scores  # noqa: E402
 
 START = time.perf_counter()
 SECONDS = 150  # no check or configuration starts later than this
@@ -27,7 +27,7 @@ FLOPS = 2 * BATCH * N * D * D  # of one full product y M
 PRODUCT, COMPLEX = "product", "complex"
 
 
-CASES = [  # way, d, n, groups
+CASES = [  # operation, d, n, groups
     (PRODUCT, 512, 501, 1),
     (COMPLEX, 512, 501, 5),
     (COMPLEX, 512, 33, 5),
@@ -47,13 +47,13 @@ SWEEP = {
 GROUPED = SWEEP | {"moment": [*SWEEP["moment"][:3], {"split": 2}, {"split": 4}]}
 
 
-def sign_of(way, batch) -> torch.Tensor | None:
-    """Alternating signs for the complex way."""
-    return None if way == PRODUCT else 1 - 2 * (torch.arange(batch, device="cuda") % 2).float()
+def sign_of(operation, batch) -> torch.Tensor | None:
+    """Alternating signs for the complex product."""
+    return None if operation == PRODUCT else 1 - 2 * (torch.arange(batch, device="cuda") % 2).float()
 
 
 def attempt(function, *arguments, **options):
-    """The result, or what went wrong, so that one failure does not end the run."""
+    """The result, or the error, so that one failure does not end the run."""
     if time.perf_counter() - START > SECONDS:
         return {"skipped": "out of time"}
     try:
@@ -62,18 +62,18 @@ def attempt(function, *arguments, **options):
         return {"failed": f"{type(failure).__name__}: {str(failure)[:300]}"}
 
 
-def check(way, d, n, groups) -> dict[str, float]:
+def check(operation, d, n, groups) -> dict[str, float]:
     """Errors of scores and gradients over those of plain PyTorch in bfloat16."""
     batch = 8 if n > 1 else 256
     problem = random_problem(300, d, batch, n, groups, "cuda")
-    gs, sign = torch.randn(batch, n, device="cuda"), sign_of(way, batch)
+    gs, sign = torch.randn(batch, n, device="cuda"), sign_of(operation, batch)
     define = partial(reference_scores, sign=sign)
     exact = scores_and_gradients(define, problem, torch.float64, gs)
     plain = relative_errors(scores_and_gradients(define, problem, torch.bfloat16, gs), exact)
-    found = relative_errors(
+    errors = relative_errors(
         scores_and_gradients(partial(quadratic_scores, sign=sign), problem, torch.float32, gs), exact
     )
-    return {name: found[name] / plain[name] for name in found}
+    return {name: errors[name] / plain[name] for name in errors}
 
 
 def check_fp32() -> dict[str, float]:
@@ -107,10 +107,10 @@ def real_problem(groups) -> tuple[dict, torch.Tensor]:
     return problem, torch.randn(BATCH, N, device="cuda") / N
 
 
-def parts(problem, gs, way, blocks) -> dict:
+def parts(problem, gs, operation, blocks) -> dict:
     """{part: function that runs it once}."""
     ids, rest = problem["ids"], {name: x for name, x in problem.items() if name != "ids"}
-    op = prepare(**rest, sign=sign_of(way, BATCH), n=N, blocks=blocks)
+    op = prepare(**rest, sign=sign_of(operation, BATCH), n=N, blocks=blocks)
     offsets = torch.searchsorted(op.group, torch.arange(len(op.matrix) + 1, device="cuda").int(), out_int32=True)
     _, y, pushed = op.scores(ids)
     return {
@@ -120,13 +120,13 @@ def parts(problem, gs, way, blocks) -> dict:
     }
 
 
-def time_part(part, problem, gs, way, blocks) -> float:
-    return milliseconds(parts(problem, gs, way, blocks)[part])
+def time_part(part, problem, gs, operation, blocks) -> float:
+    return milliseconds(parts(problem, gs, operation, blocks)[part])
 
 
-def time_total(problem, gs, way, blocks) -> dict[str, float]:
+def time_total(problem, gs, operation, blocks) -> dict[str, float]:
     """Forward and backward, casts included, replayed from a CUDA graph; and whether it agrees."""
-    sign = sign_of(way, BATCH)
+    sign = sign_of(operation, BATCH)
     leaves = {name: problem[name].requires_grad_() for name in ("table", "query", "matrix", "linear")}
 
     def step():
@@ -141,19 +141,19 @@ def time_total(problem, gs, way, blocks) -> dict[str, float]:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = step()
+        outputs = step()
     graph.replay()
-    difference = max(((x - y).norm() / y.norm()).item() for x, y in zip(found, expected, strict=True))
+    difference = max(((x - y).norm() / y.norm()).item() for x, y in zip(outputs, expected, strict=True))
     return {"ms": milliseconds(graph.replay), "graph_difference": difference}
 
 
-def sweep(result, name, problem, gs, way, start, configurations) -> Blocks:
+def sweep(result, name, problem, gs, operation, start, configurations) -> Blocks:
     """Time each part under its configurations; the fastest of each together."""
     best = start
     for part, changes_of_part in configurations.items():
         times = []
         for changes in changes_of_part:
-            ms = attempt(time_part, part, problem, gs, way, replace(start, **changes))
+            ms = attempt(time_part, part, problem, gs, operation, replace(start, **changes))
             result["times"].append({"part": f"{part}_{name}", "changes": changes, "ms": ms})
             times += [(ms, changes)] if isinstance(ms, float) else []
         if times:
@@ -167,11 +167,14 @@ def main(path: str) -> None:
     for case in CASES:
         result["checks"].append({"case": case, "result": attempt(check, *case)})
     result["checks"].append({"case": "fp32", "result": attempt(check_fp32)})
-    for way, groups in ((PRODUCT, 1), (COMPLEX, 272)):
+    for operation, groups in ((PRODUCT, 1), (COMPLEX, 272)):
         problem, gs = real_problem(groups)
         start = default_blocks(D, N, BATCH, groups, torch.bfloat16)
-        best = sweep(result, way, problem, gs, way, start, SWEEP if groups == 1 else GROUPED)
-        result[f"best_{way}"], result[f"total_{way}"] = asdict(best), attempt(time_total, problem, gs, way, best)
+        best = sweep(result, operation, problem, gs, operation, start, SWEEP if groups == 1 else GROUPED)
+        result[f"best_{operation}"], result[f"total_{operation}"] = (
+            asdict(best),
+            attempt(time_total, problem, gs, operation, best),
+        )
     result["seconds"] = time.perf_counter() - START
     Path(path).write_text(json.dumps(result, indent=1))
 

@@ -1,9 +1,9 @@
-"""Programs that take training steps in turn, since a machine's speed changes by more than they differ.
+"""Compare programs by alternating training steps, since a machine's speed varies by more than they differ.
 
     python benchmarks/bench_turns.py OUT.json DATA NAME=SOURCE:SETTING,... NAME=SOURCE:SETTING,...
 
 Each is a process that stays loaded, with the package of its SOURCE folder (src, or that of another commit), at
-FB15K-237's benchmark sizes; fifteen steps of one, then of the next. Ratios are to the first, of the same round.
+FB15K-237's benchmark sizes; fifteen steps of one, then of the next. Ratios are relative to the first, per round.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ SIZES = ["model.entity_dim=128", "train.negatives=32"]
 
 
 def work(source: str, data: str, settings: list[str]) -> None:
-    """A program: tells the milliseconds of a step whenever a line asks for some."""
+    """A program: for each line of input, take steps and print the milliseconds per step."""
     sys.path.insert(0, source)
     import torch
 
-    from harmonium.config import Config
-    from harmonium.datasets import load
-    from harmonium.stepping import Stepper
-    from harmonium.training import build_model
+    from harmonium.data.datasets import load
+    from harmonium.model.build import build_model
+    from harmonium.runtime.allocator import keep_freed_memory
+    from harmonium.runtime.config import Config
+    from harmonium.training.step import TrainingStep
 
+    keep_freed_memory()  # as the command line does
     graph, config = load(data), Config.read(None, [*SIZES, *settings])
     model = build_model(config.model, graph.n_entities, graph.n_relations)
-    take_step = Stepper(model, graph.train, config.train, torch.Generator().manual_seed(0))
+    take_step = TrainingStep(model, graph.train, config.train, torch.Generator().manual_seed(0))
     batches = torch.randperm(len(graph.train)).split(config.train.batch_size)[:-1]
     for line in sys.stdin:
         begun, first = time.perf_counter(), int(line)
@@ -41,24 +43,24 @@ def work(source: str, data: str, settings: list[str]) -> None:
 
 
 def main(out: str, data: str, *programs: str) -> None:
-    running, found = {}, {}
+    running, measured = {}, {}
     for program in programs:
         name, _, how = program.partition("=")
         command = [sys.executable, __file__, "--work", data, *how.split(":")]
         pipe = subprocess.PIPE
-        running[name], found[name] = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1), []
+        running[name], measured[name] = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1), []
     for turn in range(ROUNDS + 1):
         for name, process in running.items():
             process.stdin.write(f"{turn * STEPS}\n")
-            found[name].append(float(process.stdout.readline()))
-    first = found[next(iter(found))][1:]
+            measured[name].append(float(process.stdout.readline()))
+    first = measured[next(iter(measured))][1:]
     result = {}
     for name, process in running.items():
         process.stdin.close()
         process.wait()
-        times = found[name][1:]  # the first round warms up
-        ratio = statistics.median(mine / base for mine, base in zip(times, first, strict=True))
-        result[name] = {"ms": times, "median_ms": statistics.median(times), "times_the_first": ratio}
+        times = measured[name][1:]  # the first round warms up
+        ratio = statistics.median(ours / base for ours, base in zip(times, first, strict=True))
+        result[name] = {"ms": times, "median_ms": statistics.median(times), "relative_time": ratio}
         print(f"{name:16}{statistics.median(times):8.2f} ms, {ratio:.2f} x the first", flush=True)
     about = {"command": "python benchmarks/bench_turns.py results/turns.json FB15K-237 " + " ".join(programs)}
     about |= {"device": "CPU", "rounds": ROUNDS, "steps": STEPS, "settings": SIZES, "programs": result}

@@ -1,4 +1,4 @@
-"""A synthetic graph with a power law of degrees, as text, written a part at a time.
+"""Generate a synthetic graph with power-law degrees, as text, in chunks.
 
 python benchmarks/make_graph.py big.tsv --triples 100000000 --entities 10000000
 """

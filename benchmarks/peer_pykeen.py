@@ -71,10 +71,10 @@ class Stopwatch(TrainingCallback):
 
 
 def load(folder: Path) -> dict[str, TriplesFactory]:
-    """Read the three splits over one vocabulary (some entities do not occur in train)."""
+    """Read the three splits over one vocabulary (a few entities do not occur in train)."""
     rows = [line.split("\t") for s in SPLITS for line in (folder / f"{s}.txt").read_text().splitlines()]
     names = {"entity_to_id": {x for h, _, t in rows for x in (h, t)}, "relation_to_id": {r for _, r, _ in rows}}
-    ids = {key: {name: i for i, name in enumerate(sorted(found))} for key, found in names.items()}
+    ids = {key: {name: i for i, name in enumerate(sorted(entries))} for key, entries in names.items()}
     return {s: TriplesFactory.from_path(folder / f"{s}.txt", **ids) for s in SPLITS}
 
 
@@ -85,16 +85,16 @@ def train(model: ERModel, factory: TriplesFactory, args: argparse.Namespace) -> 
         options["negative_sampler_kwargs"] = {"num_negs_per_pos": args.negatives}
     kind = SLCWATrainingLoop if args.task == "sampled" else LCWATrainingLoop
     loop = kind(model=model, triples_factory=factory, **options)
-    watch = Stopwatch(WARMUP_STEPS[args.task], args.seconds)
+    progress = Stopwatch(WARMUP_STEPS[args.task], args.seconds)
     run: dict[str, Any] = {"use_tqdm": False, "num_workers": 0, "drop_last": True, "pin_memory": False}
     with contextlib.suppress(TimeUp):
-        loop.train(factory, num_epochs=1_000_000, batch_size=args.batch, callbacks=watch, **run)
-    detail = {"loss": type(loop.loss).__name__, "batch": args.batch, "steps": watch.steps}
-    triples = watch.instances
+        loop.train(factory, num_epochs=1_000_000, batch_size=args.batch, callbacks=progress, **run)
+    detail = {"loss": type(loop.loss).__name__, "batch": args.batch, "steps": progress.steps}
+    triples = progress.instances
     if args.task == "all-entity":
-        detail["queries_per_s"] = round(watch.instances / watch.wall, 2)
+        detail["queries_per_s"] = round(progress.instances / progress.wall, 2)
         triples = round(triples * factory.num_triples / len(factory.mapped_triples[:, :2].unique(dim=0)))
-    return outcome(triples, "triples/s", watch.wall, watch.cpu, detail)
+    return outcome(triples, "triples/s", progress.wall, progress.cpu, detail)
 
 
 def rank(model: ERModel, splits: dict[str, TriplesFactory], args: argparse.Namespace) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def rank(model: ERModel, splits: dict[str, TriplesFactory], args: argparse.Names
 def outcome(n: int, unit: str, wall: float, cpu: float, detail: dict[str, Any]) -> dict[str, Any]:
     """Put together what a task measured; the peak memory is that of the whole process."""
     peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
-    found: dict[str, Any] = {"throughput": round(n / wall, 2), "unit": unit, "n": n, "seconds": round(wall, 3)}
-    return {**found, "cpu_per_wall": round(cpu / wall, 3), "peak_rss_mb": peak, "detail": detail}
+    measured: dict[str, Any] = {"throughput": round(n / wall, 2), "unit": unit, "n": n, "seconds": round(wall, 3)}
+    return {**measured, "cpu_per_wall": round(cpu / wall, 3), "peak_rss_mb": peak, "detail": detail}
 
 
 def main() -> None:

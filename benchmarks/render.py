@@ -1,13 +1,15 @@
 """Write the numbers of results/*.json into the docs: python benchmarks/render.py [--check].
 
-Each page has a part between <!-- NAME --> and <!-- /NAME -->, made here and nowhere else; --check fails when it is stale.
+A page's parts between <!-- NAME --> and <!-- /NAME --> are generated here and nowhere else; --check fails if one is stale.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,13 +18,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from harmonium import records
-from harmonium.config import EvaluateConfig
-from harmonium.evaluation import describe
-from harmonium.records import Record
-from harmonium.reproduce import CONTROLS, published
+import records
+from paper_rows import CONTROLS, published
+from records import Record
+
+from harmonium.evaluation.evaluation import describe_protocol
+from harmonium.runtime.config import EvaluateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "harmonium"
+LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0][
+    "layers"
+]
 PAPER_DATASETS = ("FB15K", "WN18")
 NOT_YET = "*Not run yet.*"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
@@ -41,223 +48,219 @@ def numbers(metrics: dict[str, float]) -> list[str]:
     return [f"{metrics['mr']:.0f}", *(f"{metrics[m]:.3f}" for m in METRICS[1:])]
 
 
-def demo() -> str:
-    found = result("demo")
+def headline() -> str:
+    """README: plain models beside harmonic ones under the standard protocol, and speed relative to PyKEEN."""
+    atlas_plain, demo, gpu, cpu = result("atlas-plain"), result("demo"), result("bench-gpu"), result("bench-cpu")
+    trained = records.by_seeds(kept("table1", "FB15K"))
+    controls = records.by_seeds(kept("controls", "FB15K-237"))
+
+    def paper(row: str) -> str:
+        return records.format_mean([record["full"]["mrr"] for record in trained["FB15K", row, "calibrated"]])
+
+    def control(row: str) -> str:
+        return records.format_mean([record["full"]["mrr"] for record in controls["FB15K-237", row, "control"]])
+
     rows = [
-        ["HHolE, rank 8", *numbers(found["metrics"])],
-        ["frequency baseline", *numbers(found["frequency_baseline"])],
+        ["frequency baseline", f"{demo['frequency_baseline']['mrr']:.3f}", "", ""],
+        ["DistMult, plain", "", paper("distmult"), control("distmult/plain")],
+        ["HDistMult, λ = ∞ (FB15K), 1", "", paper("hdistmult-inf"), control("distmult/lambda-1")],
+        ["HolE, plain", "", paper("hole"), control("hole/plain")],
+        ["HHolE, λ = 1", f"{demo['metrics']['mrr']:.3f}", paper("hhole-1"), control("hole/lambda-1")],
+        ["ComplEx, plain", f"{atlas_plain['metrics']['mrr']:.3f}", f"{gpu['ranking']['complex']['mrr']:.3f}", ""],
     ]
-    about = f"`{found['command']}`, seed {found['seed']}, trained {found['seconds']:.0f} s on {found['device']}"
-    about += f"; {found['protocol']}."
-    return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}"
+    text = table(["MRR, all entities", "atlas", "FB15K", "FB15K-237"], rows)
+    ratios = []
+    for task, name in (("sampled_training", "sampled training"), ("all_entity_training", "all-entity training")):
+        low, high = sorted(cpu["ratio_to_pykeen"][task].values())
+        ratios.append(f"{name} {low:.0f} to {high:.0f}")
+    low, high = sorted(cpu["ratio_to_pykeen"]["ranking"].values())
+    ratios.append(f"ranking {low:.0f} to {high:.0f}")
+    return f"{text}\n\nThroughput relative to PyKEEN 1.11 on two CPU cores: {', '.join(ratios)} times."
+
+
+def demo() -> str:
+    run, plain = result("demo"), result("atlas-plain")
+    rows = [
+        ["ComplEx, plain", *numbers(plain["metrics"])],
+        ["HHolE, rank 8 (`harmonium demo`)", *numbers(run["metrics"])],
+        ["frequency baseline", *numbers(run["frequency_baseline"])],
+    ]
+    about = f"{run['protocol']}. `{run['command']}`: seed {run['seed']}, trained {run['seconds']:.0f} s on {run['device']}. "
+    about += f"`{plain['command']}`: seed {plain['seed']}, trained {plain['seconds']:.0f} s on {plain['device']}"
+    return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}."
 
 
 def quality() -> str:
-    found = result("bench-gpu")
+    bench = result("bench-gpu")
     names = {"hhole": "HHolE, lambda = 1, d = 512", "complex": "ComplEx-N3, reciprocal, d = 2000"}
     rows = []
-    for key, run in found["time_to_quality"].items():
+    for key, run in bench["time_to_quality"].items():
         last, protocol = run["curve"][-1], run["protocol"]
-        kind = f"{protocol['candidates']}, {protocol['ties']} ties"
+        candidates = f"{protocol['candidates']}, {protocol['ties']} ties"
         reached = f"{run['reached_after_s']:.0f} s" if run["reached_after_s"] else "not reached"
-        rows.append([names[key], kind, *numbers(last), f"{last['seconds']:.0f} s", f"{run['goal']:.3f}: {reached}"])
-    head = ["FB15K, one seed", "candidates", *METRICS, "trained", "MRR goal reached after"]
-    full = found["ranking"]["hhole"]
+        rows.append(
+            [names[key], candidates, *numbers(last), f"{last['seconds']:.0f} s", f"{run['goal']:.3f}: {reached}"]
+        )
+    head = ["FB15K, one seed", "candidates", *METRICS, "training time", "MRR goal reached after"]
+    full = bench["ranking"]["hhole"]
     text = f"The same HHolE under the standard protocol (full candidates, realistic ties): MRR {full['mrr']:.3f}."
-    return f"{table(head, rows)}\n\n{text} `{found['command']}`, {found['environment']['device']}."
+    return f"{table(head, rows)}\n\n{text} `{bench['command']}`, {bench['environment']['device']}."
 
 
 def curves() -> str:
     rows = []
     for key, run in result("bench-gpu")["time_to_quality"].items():
-        rows += [
-            [key, p["epoch"], f"{p['seconds']:.1f}", f"{p['mrr']:.4f}", f"{p['hits@1']:.4f}"] for p in run["curve"]
-        ]
+        for p in run["curve"]:
+            rows.append([key, p["epoch"], f"{p['seconds']:.1f}", f"{p['mrr']:.4f}", f"{p['hits@1']:.4f}"])
     return table(["run", "epoch", "seconds", "test MRR", "hits@1"], rows)
 
 
-def speed() -> str:
-    gpu, cpu = result("bench-gpu"), result("bench-cpu")
-    rows = [
-        [
-            f"training step, {name}",
-            f"{gpu['step_ms'][name]:.2f} ms",
-            f"{gpu['reference_step_ms'][name]:.1f} ms (plain PyTorch)",
-            goal,
-        ]
-        for name, goal in (("hdistmult", "2.5 ms"), ("hhole", "3.5 ms"))
-    ]
+def gpu_speed() -> str:
+    gpu, rows = result("bench-gpu"), []
+    for name, goal in (("hdistmult", "2.5 ms"), ("hhole", "3.5 ms")):
+        plain = f"{gpu['reference_step_ms'][name]:.1f} ms (plain PyTorch)"
+        rows.append([f"training step, {name}", f"{gpu['step_ms'][name]:.2f} ms", plain, goal])
     ranking = gpu["ranking"]["hhole"]
     checked = f"{ranking['different_from_float64']} of {ranking['checked_queries']:,} checked ranks differ from float64"
     rows.append([f"ranking {ranking['queries']:,} queries, HHolE", f"{gpu['ranking_s']:.2f} s", checked, "5 s"])
     for key, name, goal in (("hhole", "HHolE to typed MRR .796", "240 s"), ("complex", "ComplEx to MRR .84", "60 s")):
         rows.append([name, f"{gpu['time_to_quality_s'][key]:.0f} s", "", goal])
-    text = "One H200, FB15K:\n\n" + table(["what", "ours", "beside it", "goal"], rows)
-    kinds = "; ".join(
-        f"{name} {mean(ways['gpu']):.4f} beside {mean(ways['fused']):.4f}"
-        for name, ways in gpu["accuracy"]["valid_mrr"].items()
+    models = "; ".join(
+        f"{name} {mean(backends['triton']):.4f} against {mean(backends['torch']):.4f}"
+        for name, backends in gpu["accuracy"]["valid_mrr"].items()
     )
-    about = " ".join(gpu["accuracy"]["settings"])
-    text += "\n\nTrained by the bf16 kernels and by plain PyTorch in TF32, mean validation MRR over three seeds: "
-    text += f"{kinds} (`{about}`)."
-    names = {"sampled_training": ("sampled", 5), "all_entity_training": ("all-entity", 40), "ranking": ("ranking", 50)}
-    rows = []
-    for kind, (task, goal) in names.items():
-        for model, ratio in cpu["ratio_to_pykeen"][kind].items():
-            mine, peer = cpu["ours"][f"{task}/{model}"], cpu["pykeen"][f"{task}/{model}"]
-            memory = f"{mine['peak_rss_mb']:,.0f} / {peer['peak_rss_mb']:,.0f} MB"
-            rows.append(
-                [task, model, f"{mine['throughput']:,.0f} {mine['unit']}", f"{ratio:.1f} x", f"{goal} x", memory]
-            )
-    head = ["CPU, two cores, d = 128", "model", "ours", "of PyKEEN 1.11", "goal", "peak memory, ours / PyKEEN"]
-    text += f"\n\n{cpu['data']}, one run of `{cpu['command']}`:\n\n{table(head, rows)}"
-    rows = [
-        [model, f"{cpu['times_slower_than_plain']['sampled'][model]:.1f} x", f"{slower:.1f} x"]
-        for model, slower in cpu["times_slower_than_plain"]["ranking"].items()
+    text = "One H200, FB15K:\n\n" + table(["task", "harmonium", "reference", "goal"], rows)
+    text += "\n\nMean validation MRR over three seeds, bf16 Triton kernels against plain PyTorch in TF32: "
+    return text + f"{models} (`{' '.join(gpu['accuracy']['settings'])}`)."
+
+
+def cpu_speed() -> str:
+    cpu, rows = result("bench-cpu"), []
+    tasks = {"sampled_training": ("sampled", 5), "all_entity_training": ("all-entity", 40), "ranking": ("ranking", 50)}
+    for key, (task, goal) in tasks.items():
+        for model, ratio in cpu["ratio_to_pykeen"][key].items():
+            ours, pykeen = cpu["ours"][f"{task}/{model}"], cpu["pykeen"][f"{task}/{model}"]
+            memory = f"{ours['peak_rss_mb']:,.0f} / {pykeen['peak_rss_mb']:,.0f} MB"
+            throughput = f"{ours['throughput']:,.0f} {ours['unit']}"
+            rows.append([task, model, throughput, f"{ratio:.1f} x", f"{goal} x", memory])
+    head = ["task, two cores, d = 128", "model", "harmonium", "relative to PyKEEN 1.11", "goal"]
+    head += ["peak memory, harmonium / PyKEEN"]
+    slower = cpu["times_slower_than_plain"]
+    harmonic = [
+        [model, f"{slower['sampled'][model]:.1f} x", f"{slower['ranking'][model]:.1f} x"] for model in slower["ranking"]
     ]
-    return text + "\n\n" + table(["harmonic model", "training slower than plain", "ranking slower than plain"], rows)
+    text = f"{cpu['data']}, one run of `{cpu['command']}`:\n\n{table(head, rows)}"
+    return (
+        f"{text}\n\n{table(['harmonic model', 'training, slower than plain', 'ranking, slower than plain'], harmonic)}"
+    )
+
+
+def speed() -> str:
+    return f"{gpu_speed()}\n\n{cpu_speed()}"
 
 
 def precision() -> str:
-    found = result("precision")
-    kinds = []
-    for name, of in found["mrr"].items():
-        seeds = f"seeds from {min(of['highest']):.3f} to {max(of['highest']):.3f}"
-        kinds.append(f"{name} {mean(of['high']):.4f} beside {mean(of['highest']):.4f} ({seeds})")
-    what = f"- Rounded and exact operands, mean validation MRR on {found['graph']} over three seeds"
-    return f"{what}: {'; '.join(kinds)}; `{found['command']}`."
+    bench, models = result("precision"), []
+    for name, mrr in bench["mrr"].items():
+        seeds = f"seeds from {min(mrr['highest']):.3f} to {max(mrr['highest']):.3f}"
+        models.append(f"{name} {mean(mrr['high']):.4f} against {mean(mrr['highest']):.4f} ({seeds})")
+    text = f"- Rounded against exact operands, mean validation MRR on {bench['graph']} over three seeds"
+    return f"{text}: {'; '.join(models)}; `{bench['command']}`."
 
 
 def scale() -> str:
-    found = result("scale")
-    rows = [
-        [
-            name,
-            " ".join(f"{size:,}" for size in sweep["sizes"]),
-            " ".join(f"{cost:.1f}" for cost in sweep["milliseconds"]),
-            f"{sweep['exponent']:.2f}",
-        ]
-        for name, sweep in found["sweeps"].items()
-    ]
-    about = f"`{found['command']}`, {found['environment']['device']}; around {found['middle']}."
+    bench, rows = result("scale"), []
+    for name, sweep in bench["sweeps"].items():
+        sizes = " ".join(f"{size:,}" for size in sweep["sizes"])
+        costs = " ".join(f"{cost:.1f}" for cost in sweep["milliseconds"])
+        rows.append([name, sizes, costs, f"{sweep['exponent']:.2f}"])
+    about = f"`{bench['command']}`, {bench['environment']['device']}; around {bench['middle']}."
     return f"{table(['varied', 'sizes', 'ms per step', 'exponent'], rows)}\n\n{about}"
 
 
 def rounding() -> str:
-    found = result("rounding")
-    rows = [[name, f"{mean(mrr):.3f}", " ".join(f"{one:.3f}" for one in mrr)] for name, mrr in found["mrr"].items()]
-    about = f"`{found['command']}`, filtered test MRR; {' '.join(found['settings'])}."
-    return f"{table([found['graph'], 'mean MRR', 'seeds 0, 1, 2'], rows)}\n\n{about}"
+    bench = result("rounding")
+    rows = [[name, f"{mean(mrr):.3f}", " ".join(f"{one:.3f}" for one in mrr)] for name, mrr in bench["mrr"].items()]
+    about = f"`{bench['command']}`, filtered test MRR; {' '.join(bench['settings'])}."
+    return f"{table([bench['graph'], 'mean MRR', 'seeds 0, 1, 2'], rows)}\n\n{about}"
 
 
 def large_graph() -> str:
-    found, rows = result("large-graph"), []
-    for case in found["graphs"].values():
-        build, ask = case["build"], case["seconds"]
+    bench, rows = result("large-graph"), []
+    for case in bench["graphs"].values():
+        build, seconds = case["build"], case["seconds"]
         cells = [f"{case['triples']:,}", f"{case['entities']:,}", f"{case['text_megabytes']:,.0f} MB"]
-        cells += [f"{build['cpu_seconds']:.0f} s", f"{build['megabytes']:,.0f} MB", f"{ask['load']:.2f} s"]
-        rows.append([*cells, f"{1e6 * ask['name to id']:.0f} us", f"{ask['answers to 1,000 queries']:.1f} s"])
+        cells += [f"{build['cpu_seconds']:.0f} s", f"{build['megabytes']:,.0f} MB", f"{seconds['load']:.2f} s"]
+        rows.append([*cells, f"{1e6 * seconds['name to id']:.0f} us", f"{seconds['answers to 1,000 queries']:.1f} s"])
     head = ["triples", "entities", "text", "build, CPU", "memory", "load", "name to id", "answers to 1,000 queries"]
-    about = f"`{found['command']}`, {found['environment']['device']}. Memory is the peak of what is the process's own."
-    step = found["stepped"]
-    more = f"The largest was trained on for 105 steps ({step['settings'][0]}): {step['ms_per_step_cpu']} ms of CPU a step, "
-    more += (
-        f"{step['anonymous_mb']:,} MB of memory, of which the table {step['table_mb']:,} and the order of an epoch 800."
+    about = f"`{bench['command']}`, {bench['environment']['device']}. Memory: peak anonymous memory of the process."
+    step = bench["stepped"]
+    more = (
+        f"105 training steps on the largest ({step['settings'][0]}) took {step['ms_per_step_cpu']} ms of CPU each and "
     )
+    more += f"{step['anonymous_mb']:,} MB of memory: {step['table_mb']:,} for the table, 800 for the order of an epoch."
     return f"{table(head, rows)}\n\n{about}\n\n{more}"
 
 
 def memory() -> str:
-    found, rows = result("memory"), []
-    for name, case in found["memory"].items():
-        steps = found["step_milliseconds"][name]
-        held, peak = (f"{case[kind] / 1e6:,.0f} MB" for kind in ("tables_and_optimiser", "peak"))
+    bench, rows = result("memory"), []
+    for name, case in bench["memory"].items():
+        steps = bench["step_milliseconds"][name]
+        state, peak = (f"{case[kind] / 1e6:,.0f} MB" for kind in ("tables_and_optimiser", "peak"))
         small, large = steps["10000"], steps["1000000"]
-        rows.append([name, held, peak, f"{case['ratio']:.2f}", f"{small:.0f} to {large:.0f}", f"{large / small:.2f}"])
-    head = ["optimiser", "tables and state", "peak", "ratio", "CPU ms a step, 10,000 to 1,000,000 entities", "ratio"]
+        rows.append([name, state, peak, f"{case['ratio']:.2f}", f"{small:.0f} to {large:.0f}", f"{large / small:.2f}"])
+    head = ["optimiser", "tables and state", "peak", "ratio", "CPU ms per step, 10,000 to 1,000,000 entities", "ratio"]
     about = (
-        f"`{found['command']}`, {' '.join(found['settings'])}, {found['environment']['device']}. Validation included."
+        f"`{bench['command']}`, {' '.join(bench['settings'])}, {bench['environment']['device']}. Validation included."
     )
     return f"{table(head, rows)}\n\n{about}"
 
 
 def debian() -> str:
-    if not (ROOT / "results" / "debian12.json").exists():
-        return NOT_YET
-    found, rows = result("debian12"), []
-    for name, run in found["runs"].items():
+    bench, rows = result("debian12"), []
+    for name, run in bench["runs"].items():
         metrics = [f"{run['metrics'][m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
         spent = [f"{run['seconds'] / 60:.1f}", run["epochs"], f"{run['peak_bytes'] / 1e9:.2f} GB"]
         rows.append([name, *spent, f"{run['metrics']['mr']:,.0f}", *metrics])
-    base = next(iter(found["runs"].values()))["frequency_baseline"]
-    best = [f"{base[m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
-    rows.append(["frequency baseline", "", "", "", f"{base['mr']:,.0f}", *best])
-    head = ["recipe", "minutes in all", "epochs", "peak memory", "mr", "mrr", "hits@1", "hits@10"]
-    graph = next(iter(found["runs"].values()))["graph"]
-    about = f"{graph}. `{found['command']}`, {found['environment']['device']}; filtered, all entities, exact."
+    run = next(iter(bench["runs"].values()))
+    baseline = run["frequency_baseline"]
+    metrics = [f"{baseline[m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
+    rows.append(["frequency baseline", "", "", "", f"{baseline['mr']:,.0f}", *metrics])
+    head = ["recipe", "total minutes", "epochs", "peak memory", "mr", "mrr", "hits@1", "hits@10"]
+    about = f"{run['graph']}. `{bench['command']}`, {bench['environment']['device']}; filtered, all entities, exact."
     return f"{table(head, rows)}\n\n{about}"
 
 
 def large_gpu() -> str:
-    if not (ROOT / "results" / "bench-large-gpu.json").exists():
-        return NOT_YET
-    found = result("bench-large-gpu")
-    rows = []
-    for name, case in found["cases"].items():
+    bench, rows = result("bench-large-gpu"), []
+    for name, case in bench["cases"].items():
         sizes = [f"{case[kind] / 1e9:.1f}" if kind in case else "" for kind in ("device_bytes", "host_bytes")]
         cells = [f"{case['triples_per_s']:,.0f}", f"{case['ms_per_step']:.1f}", *sizes, f"{case['last_loss']:.2f}"]
         rows.append([*name.split("; "), *cells, case["steps"]])
     head = ["model", "table", "negatives", "triples/s", "ms per step", "GPU, GB", "host, GB", "last loss", "steps"]
-    of = found["sizes"]
-    about = f"{of['entities']:,} entities, {of['triples']:,} triples, d = {of['dim']}, batch {of['batch']:,}, "
-    about += f"{of['negatives']} negatives on each side, {of['shared']} triples sharing them or each its own. "
-    return f"{table(head, rows)}\n\n{about}`{found['command']}`, {found['environment']['device']}."
-
-
-def cost_constants() -> str:
-    rows = []
-    for name, about in result("cost-model")["machines"].items():
-        of, spread = about["constants"], [abs(row["error"]) for row in about["fitted"]]
-        checks = ", ".join(f"{row['step'].split('; ')[0]} {row['error']:+.0%}" for row in about["checked"])
-        worst = f"{len(spread)} steps, at most {max(spread):.0%}" if spread else "none yet: as sold"
-        rates = [f"{of[kind] / 1e9:,.0f}" for kind in ("operations", "multiplies", "bytes")]
-        rows.append([name, f"{1000 * of['fixed']:.0f} ms", *rates, worst, checks])
-    head = ["machine", "fixed", "Gop/s", "Gop/s of a full W", "GB/s", "fitted to, error", "checked on, error"]
-    return table(head, rows)
-
-
-def cost_predictions() -> str:
-    found, rows = result("cost-model"), []
-    for row in found["predictions"]:
-        if row["processes"] is None:
-            rows.append([row["graph"], row["on"], "does not fit", *[""] * 5])
-            continue
-        memory = f"{row['memory_gb']:.1f}" + (f", host {row['host_gb']:.0f}" if row["host_gb"] else "")
-        units = {"h": 1, "min": 60, "s": 3600}
-        hours = next(f"{n * row['hours']:.1f} {unit}" for unit, n in units.items() if n * row["hours"] >= 1 or n > 60)
-        cells = [memory, f"{row['step_ms']:.1f}", f"{row['sent_mb']:.0f}", hours, row["bottleneck"]]
-        rows.append([row["graph"], row["on"], row["processes"], *cells])
-    head = ["graph", "on", "processes", "GB in each", "ms per step", "MB sent by each", "10 epochs", "most of it"]
-    return f"{table(head, rows)}\n\n`{found['command']}`."
+    sizes = bench["sizes"]
+    about = (
+        f"{sizes['entities']:,} entities, {sizes['triples']:,} triples, d = {sizes['dim']}, batch {sizes['batch']:,}, "
+    )
+    about += f"{sizes['negatives']} negatives on each side, shared by {sizes['shared']} triples or separate for each. "
+    return f"{table(head, rows)}\n\n{about}`{bench['command']}`, {bench['environment']['device']}."
 
 
 def known_graphs() -> str:
-    found = result("doctor")
-    rows = []
-    for name, graph in found["graphs"].items():
+    bench, rows = result("doctor"), []
+    for name, graph in bench["graphs"].items():
         shares = [f"{graph[kind]:.1%}" for kind in ("redundant", "symmetric", "linked")]
         scores = [f"{graph['rules'][metric]:.3f}" for metric in ("mrr", "hits@1", "hits@10")]
-        rows.append(
-            [name, graph["verdict"], f"{graph['relations']:,}", f"{graph['triples']['train']:,}", *shares, *scores]
-        )
+        sizes = [f"{graph['relations']:,}", f"{graph['triples']['train']:,}"]
+        rows.append([name, graph["verdict"], *sizes, *shares, *scores])
     head = ["graph", "verdict", "relations", "train facts", "follow from another relation", "symmetric", "linked pairs"]
-    about = f"`{found['command']}`; rules alone: {graph['protocol']}."
+    about = f"`{bench['command']}`; rules alone: {graph['protocol']}."
     return f"{table([*head, 'rules alone: MRR', 'hits@1', 'hits@10'], rows)}\n\n{about}"
 
 
 def load() -> str:
-    found, rows = result("load"), []
-    for name, graph in found["graphs"].items():
+    bench, rows = result("load"), []
+    for name, graph in bench["graphs"].items():
         memory, kinds = graph["memory"], graph["under_load"]
         cells = [f"{kinds[kind][f'{p}_ms']:,.0f}" for kind in ("all", "page", "explain") for p in ("p50", "p99")]
         cells += [f"{graph['one_client']['all'][f'{p}_ms']:,.0f}" for p in ("p50", "p99")]
@@ -265,49 +268,39 @@ def load() -> str:
         growth = f"{memory['warm_mb']:,.0f} to {memory['last_mb']:,.0f} MB, {memory['slope_mb_per_1000_requests']:+.2f}"
         size = f"{name}, {graph['entities']:,}"
         rows.append([size, f"{graph['requests']:,}", wrong, f"{graph['requests_per_second']:.0f}", *cells, growth])
-    head = ["graph, entities", "requests", "wrong, and late explanations", "per second", "all: p50 ms", "p99"]
-    head += ["page: p50", "p99", "explanations: p50", "p99", "one client alone: p50", "p99"]
+    head = ["graph, entities", "requests", "wrong answers; explanations timed out", "per second", "all: p50 ms", "p99"]
+    head += ["page: p50", "p99", "explanations: p50", "p99", "single client: p50", "p99"]
     head += ["memory after warm-up, and MB per 1,000 requests"]
-    mix = ", ".join(f"{share} {kind}" for kind, share in found["shares"].items())
-    about = f"{graph['clients']} clients that ask again at once; of 100 requests {mix}. `{found['command']}`, "
-    about += f"{found['environment']['device']}, {found['cores']} cores shared with the clients"
-    about += f" and whatever else ran (load {found['load_before']:.1f} before it began)."
+    mix = ", ".join(f"{share} {kind}" for kind, share in bench["shares"].items())
+    about = f"{graph['clients']} concurrent clients without pauses; of 100 requests {mix}. `{bench['command']}`, "
+    about += f"{bench['environment']['device']}, {bench['cores']} cores shared with the clients"
+    about += f" and other programs (load average {bench['load_before']:.1f} at the start)."
     return f"{table(head, rows)}\n\n{about}"
 
 
 def additions() -> str:
     rows, commands = [], []
-    for found in (result("bench-add"), result("bench-add-atlas")):
-        commands.append(f"`{found['command']}`")
-        for case in found["results"]:
+    for bench in (result("bench-add"), result("bench-add-atlas")):
+        commands.append(f"`{bench['command']}`")
+        for case in bench["results"]:
             given = "all" if case["facts_per_entity"] == "all" else f"at most {case['facts_per_entity']}"
-            cells = [
-                f"{case[kind][way]:{form}}"
-                for kind, form in (("mrr", ".3f"), ("seconds", ".0f"))
-                for way in ("add", "again")
-            ]
-            rows.append(
-                [
-                    found["graph"],
-                    case["model"],
-                    found["held_out"],
-                    f"{given} ({case['facts_given']:,})",
-                    f"{case['queries']:,}",
-                    *cells,
-                ]
-            )
-    head = ["graph", "model", "new entities", "facts given of each (in all)", "questions"]
-    head += ["MRR, added", "MRR, trained again", "seconds, added", "seconds, trained again"]
-    about = f"One seed; {found['protocol']}; {found['environment']['device']} of a busy machine. {', '.join(commands)}."
+            given += f" ({case['facts_given']:,})"
+            mrr = [f"{case['mrr'][method]:.3f}" for method in ("add", "retrain")]
+            seconds = [f"{case['seconds'][method]:.0f}" for method in ("add", "retrain")]
+            queries = f"{case['queries']:,}"
+            rows.append([bench["graph"], case["model"], bench["held_out"], given, queries, *mrr, *seconds])
+    head = ["graph", "model", "new entities", "facts given per entity (total)", "queries"]
+    head += ["MRR, fold-in", "MRR, retrained", "seconds, fold-in", "seconds, retrained"]
+    about = f"One seed; {bench['protocol']}; {bench['environment']['device']} of a busy machine. {', '.join(commands)}."
     return f"{table(head, rows)}\n\n{about}"
 
 
 def checkpoint_cost() -> str:
-    found = result("experiments-cpu")
-    size, seconds = found["checkpoint_size"], found["checkpoints"]["cpu_seconds"]
-    none, usual, many = (f"{seconds[way]:.1f}" for way in ("none", "defaults", "every 20 steps"))
-    text = f"What they cost: two epochs of the demo take {none} processor seconds without, {usual} with the defaults, "
-    text += f"{many} with one every 20 steps (medians of five). One of HHolE on FB15K, d = 512, is "
+    bench = result("experiments-cpu")
+    size, seconds = bench["checkpoint_size"], bench["checkpoints"]["cpu_seconds"]
+    none, default, many = (f"{seconds[name]:.1f}" for name in ("none", "defaults", "every 20 steps"))
+    text = f"Cost: two epochs of the demo take {none} CPU seconds without checkpoints, {default} with the defaults, "
+    text += f"{many} with one every 20 steps (medians of five). A checkpoint of HHolE on FB15K, d = 512, is "
     text += f"{size['megabytes']:.0f} MB and takes {size['seconds']:.1f} s to write. "
     return text + "`python benchmarks/experiments_cpu.py`, on a busy CPU."
 
@@ -316,69 +309,72 @@ def checkpoint_cost() -> str:
 
 
 def kept(name: str, dataset: str | None = None) -> list[Record]:
-    """The records of an experiment, of one dataset or of those that are not the paper's."""
-    found = records.read(ROOT / "results" / f"{name}.json")
+    """The records of an experiment: all, those of one dataset, or of datasets that are not the paper's (`other`)."""
+    every = records.read(ROOT / "results" / f"{name}.json")
     if dataset == "other":
-        return [record for record in found if record["dataset"] not in PAPER_DATASETS]
-    return [record for record in found if dataset in (None, record["dataset"])]
+        return [record for record in every if record["dataset"] not in PAPER_DATASETS]
+    return [record for record in every if dataset in (None, record["dataset"])]
 
 
 def options(group: list[Record]) -> str:
-    """The options that make a line again, after `harmonium reproduce EXPERIMENT --dataset DATASET`."""
+    """The options that make a line again, after `python benchmarks/reproduce.py EXPERIMENT --dataset DATASET`."""
     seeds = ",".join(str(record["seed"]) for record in group)
     tail = group[0]["command"].partition(" --rows ")[2].replace(f"--seeds {group[0]['seed']}", f"--seeds {seeds}")
     return f"`--rows {tail}`"
 
 
-def made(found: list[Record]) -> str:
-    """Where and from which commits records come."""
-    devices = ", ".join(sorted({record["device"] for record in found}))
-    commits = ", ".join(sorted({(record["commit"] or "unknown")[:8] for record in found}))
-    return (
-        f"{len(found)} runs on {devices}, {sum(r['seconds'] for r in found) / 60:.0f} minutes in all; commit {commits}."
-    )
+def origin(group: list[Record]) -> str:
+    """Devices, time and commits of records."""
+    devices = ", ".join(sorted({record["device"] for record in group}))
+    commits = ", ".join(sorted({(record["commit"] or "unknown")[:8] for record in group}))
+    minutes = sum(record["seconds"] for record in group) / 60
+    return f"{len(group)} runs on {devices}, {minutes:.0f} minutes in total; commit {commits}."
 
 
 def models(name: str, dataset: str | None) -> str:
-    """A table for each dataset: published, faithful, calibrated; both protocols and the command in the same line."""
+    """A table per dataset: published, faithful, calibrated; both protocols and the options in the same line."""
     parts = []
-    for data, found in _by_dataset(kept(name, dataset)).items():
-        head, rows = records.model_table(found, METRICS)
-        groups = {(records.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(found).values()}
+    for data, group in _by_dataset(kept(name, dataset)).items():
+        head, rows = records.model_table(group, METRICS)
+        by_label = {(records.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(group).values()}
         for row in rows:
-            group = groups.get((row[0], row[1].split(",")[0]))
-            row.append(options(group) if group else "")
+            seeds = by_label.get((row[0], row[1].split(",")[0]))
+            row.append(options(seeds) if seeds else "")
             row[-2] = {"+": f"reached ({row[-2]})", "-": f"not reached ({row[-2]})"}.get(row[-2][:1], "")
         head[-1] = "published MRR, typed"
-        protocol = describe(EvaluateConfig(**{k: v for k, v in found[0]["protocol"].items() if k != "filter"}))
-        about = f"`harmonium reproduce {name} --dataset {data}` with the options at the end of a line makes it again. "
-        about += f"First five metrics: {protocol}; full: all entities, realistic ties. {made(found)}"
-        parts.append(f"{table([*head, 'options'], rows)}\n\n{about}")
-        if dataset in ("other", None):
-            parts[-1] = f"**{data}**\n\n{parts[-1]}"
+        protocol = describe_protocol(EvaluateConfig(**{k: v for k, v in group[0]["protocol"].items() if k != "filter"}))
+        about = (
+            f"`python benchmarks/reproduce.py {name} --dataset {data}` with a line's options makes that line again. "
+        )
+        about += f"First five metrics: {protocol}; full: all entities, realistic ties. {origin(group)}"
+        title = f"**{data}**\n\n" if dataset in ("other", None) else ""
+        parts.append(f"{title}{table([*head, 'options'], rows)}\n\n{about}")
     return "\n\n".join(parts) or NOT_YET
 
 
 def analysis(name: str) -> str:
-    """The table of an analysis for each dataset, and how to make it again."""
+    """The table of an analysis per dataset, and its command."""
     parts = []
-    for data, found in _by_dataset(kept(name)).items():
-        rows = table(*records.TABLES[name](found))
-        parts.append(f"**{data}**\n\n{rows}\n\n`{found[0]['command']}`. {made(found)}")
+    for data, group in _by_dataset(kept(name)).items():
+        rows = table(*records.TABLES[name](group))
+        parts.append(f"**{data}**\n\n{rows}\n\n`{group[0]['command']}`. {origin(group)}")
     return "\n\n".join(parts) or NOT_YET
 
 
 def controls(question: str) -> str:
-    parts, names = [], list(CONTROLS[question])
-    for data, found in _by_dataset(kept("controls")).items():
-        inside = [record for record in found if record["row"].split("/")[1] in names]
-        inside.sort(
-            key=lambda record: (record["row"].split("/")[0] != "hole", names.index(record["row"].split("/")[1]))
-        )
-        if inside:
-            dim = inside[0]["dim"]
-            about = f"`harmonium reproduce controls --dataset {data}`, d = {dim}. {made(inside)}"
-            parts.append(f"**{data}**\n\n{table(*records.control_table(inside))}\n\n{about}")
+    """The controls that answer a question, HolE first, in the order of their definition."""
+    names = list(CONTROLS[question])
+
+    def order(record: Record) -> tuple[bool, int]:
+        composition, name = record["row"].split("/")
+        return composition != "hole", names.index(name)
+
+    parts = []
+    for data, group in _by_dataset(kept("controls")).items():
+        selected = sorted((record for record in group if record["row"].split("/")[1] in names), key=order)
+        if selected:
+            about = f"`python benchmarks/reproduce.py controls --dataset {data}`, d = {selected[0]['dim']}. "
+            parts.append(f"**{data}**\n\n{table(*records.control_table(selected))}\n\n{about}{origin(selected)}")
     return "\n\n".join(parts) or NOT_YET
 
 
@@ -395,7 +391,7 @@ CLAIMS = [  # the row that wins in the paper, and the one it beats
 ]
 
 
-SEED_SPREAD = 0.003  # of MRR, as seen here and elsewhere: closer rows are called equal
+SEED_SPREAD = 0.003  # of MRR over seeds: closer rows count as equal
 
 
 def claims() -> str:
@@ -410,22 +406,54 @@ def claims() -> str:
                 cells.append("not run yet")
                 continue
             first, second = (records.mean([record["mrr"] for record in group])[0] for group in pair)
-            word = (
-                "no difference" if abs(first - second) < SEED_SPREAD else "holds" if first > second else "does not hold"
-            )
-            cells.append(f"{word}: {first:.3f} against {second:.3f}")
-        beside = [published(data, row)["mrr"] for row in (winner, loser)]
-        rows.append([data, text, " against ".join(f"{value:.3f}" for value in beside), *cells])
+            verdict = "holds" if first > second else "does not hold"
+            if abs(first - second) < SEED_SPREAD:
+                verdict = "no difference"
+            cells.append(f"{verdict}: {first:.3f} against {second:.3f}")
+        paper = [published(data, row)["mrr"] for row in (winner, loser)]
+        rows.append([data, text, " against ".join(f"{value:.3f}" for value in paper), *cells])
     return table(["dataset", "claim", "published", "faithful", "calibrated"], rows)
 
 
-def _by_dataset(found: list[Record]) -> dict[str, list[Record]]:
-    names = sorted({record["dataset"] for record in found})
-    return {name: [record for record in found if record["dataset"] == name] for name in names}
+def _by_dataset(group: list[Record]) -> dict[str, list[Record]]:
+    names = sorted({record["dataset"] for record in group})
+    return {name: [record for record in group if record["dataset"] == name] for name in names}
+
+
+def tree() -> str:
+    """The package, one line per module, from the first sentence of each docstring."""
+    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    lines = [
+        "harmonium/",
+        *(_entry(1, name, _first_sentence(PACKAGE / name)) for name in ("__init__.py", "__main__.py")),
+    ]
+    for layer in reversed(layers):
+        lines += _folder(PACKAGE / layer, depth=1)
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def _folder(folder: Path, depth: int) -> list[str]:
+    lines = [_entry(depth, f"{folder.name}/", _first_sentence(folder / "__init__.py"))]
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
+        if (path / "__init__.py").exists():
+            lines += _folder(path, depth + 1)
+        elif path.suffix == ".py" and path.name != "__init__.py":
+            lines.append(_entry(depth + 1, path.name, _first_sentence(path)))
+    return lines
+
+
+def _entry(depth: int, name: str, text: str) -> str:
+    return f"{'  ' * depth}{name}".ljust(28) + f" {text}"
+
+
+def _first_sentence(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return re.split(r"\.(?:\s|$)", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
 
 
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
-    "README.md": [("demo", demo), ("quality", quality)],
+    "README.md": [("headline", headline)],
     "docs/results.md": [
         ("claims", claims),
         *((f"table1-{name}", partial(models, "table1", name)) for name in (*PAPER_DATASETS, "other")),
@@ -436,6 +464,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("quality", quality),
         ("curves", curves),
     ],
+    "docs/architecture.md": [("tree", tree)],
     "docs/performance.md": [("speed", speed), ("precision", precision)],
     "docs/scale.md": [
         ("scale", scale),
@@ -444,8 +473,6 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("large-graph", large_graph),
         ("memory", memory),
         ("debian", debian),
-        ("cost-constants", cost_constants),
-        ("cost-predictions", cost_predictions),
     ],
     "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],
@@ -455,11 +482,12 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
 
 def render(text: str, parts: list[tuple[str, Callable[[], str]]]) -> str:
     for name, make in parts:
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        if not mark.search(text):
-            raise SystemExit(f"no part <!-- {name} --> to fill")
-        body = make()
-        text = mark.sub(lambda found, body=body: found[1] + body + found[2], text)
+        start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        before, _, rest = text.partition(start)
+        _, marker, after = rest.partition(end)
+        if not marker:
+            raise SystemExit(f"no part {start.strip()} to fill")
+        text = before + start + make() + end + after
     return text
 
 

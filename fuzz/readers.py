@@ -1,7 +1,7 @@
 """Fuzz one reader with atheris (coverage decides which inputs are kept): python fuzz/readers.py TARGET [-runs=10000].
 
-TARGET is a name of tests/fuzzing.py, or `all` for each in turn. An input that brings out anything but a HarmoniumError is
-left as crash-*: mend the reader, and add the input to tests/corpus.
+TARGET is a name of tests/fuzzing.py, or `all` for each in turn. An input that raises anything but a HarmoniumError is
+saved as crash-*: fix the reader, and add the input to tests/corpus.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 with atheris.instrument_imports(include=["harmonium", "tomllib", "csv"]):
     from fuzzing import attempt, targets
 
-ENDED = {"parquet"}  # on some damaged files polars ends the process; `read_frame` tries them in one of their own
+ABORTS = {"parquet"}  # polars aborts on certain damaged files, which is why `read_frame` tries them in a subprocess
 
 
 def main() -> None:
     name, *options = sys.argv[1:]
     if name == "all":
-        for each in targets().keys() - ENDED:
-            print(f"fuzzing {each}", flush=True)
-            subprocess.run([sys.executable, __file__, each, *options], check=True)
+        for target in targets().keys() - ABORTS:
+            print(f"fuzzing {target}", flush=True)
+            subprocess.run([sys.executable, __file__, target, *options], check=True)
         return
     target = targets()[name]
     with tempfile.TemporaryDirectory() as seeds:

@@ -1,26 +1,33 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("steady")
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Keep the tests of a file in one worker, as they share what they train, and start with the longest: e2e."""
+    """Keep the tests of a file in one worker, as they share fixtures, in the order of collection."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False
     return LoadFileScheduling(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most slow tests first, so that no worker ends up alone with one."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
+
+
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Tests neither use nor fill the user's cache of graphs, and download nothing."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:

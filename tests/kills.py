@@ -1,7 +1,7 @@
-"""Kill real training processes at random moments, resume them, and print as JSON what came of it.
+"""Small trainings to interrupt, and a program that kills real ones at random moments, resumes them and compares results.
 
-python tests/kills.py FOLDER KILLS SEED: half of the kills come by the clock, half at the n-th thing done to a file.
-Processes are forked from this one, as importing torch takes longer than the training.
+python tests/kills.py FOLDER KILLS SEED prints JSON. Half of the kills come by the clock, half at the n-th operation on a
+file. Processes are forked from this one, as importing torch takes longer than the training.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import harmonium
-from harmonium import commands
-from harmonium.config import Config
-from harmonium.folder import unfinished
+from harmonium.runtime.config import Config
+from harmonium.runtime.errors import Interrupted
+from harmonium.runtime.folders import is_unfinished
+from harmonium.training.state import Progress
+from harmonium.training.train import resume, train
 from small import make_graph
 
 SETTINGS = [
@@ -26,35 +31,67 @@ SETTINGS = [
     "train.evaluate_every=2", "train.patience=2", "train.checkpoint_every=3", "train.threads=1", "train.device=cpu",
 ]  # fmt: skip
 KINDS = [
-    "train.optimizer=adam",  # touched rows, full W
-    "train.optimizer=adagrad model.rank=2 train.schedule=constant",
+    "train.optimiser=adam",  # touched rows, full W
+    "train.optimiser=adagrad model.rank=2 train.schedule=constant",
     "train.loss=full model.dropout=0.2 model.reciprocal=true",
-    "train.optimizer=adagrad train.rows=all train.type_loss=0.5 model.constraint=spectral",
-    "train.rows=all model.harmony=false train.checkpoint_keep=1 train.checkpoint_every=1",
+    "train.optimiser=adagrad train.sparse_updates=false train.type_loss=0.5 model.constraint=spectral",
+    "train.sparse_updates=false model.harmony=false train.checkpoint_keep=1 train.checkpoint_every=1",
 ]
 GRAPH = make_graph(n_entities=150, sizes=(60, 12, 12))
-TOUCHES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}
+FILE_OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}
 
 
 def config(kind: str) -> Config:
     return Config.read(None, [*SETTINGS, *kind.split()])
 
 
-def go_on(kind: str, folder: Path) -> None:
-    """What a person would do after a crash: resume what can be, train otherwise."""
-    if unfinished(folder) or (folder / "run.json").exists():
-        commands.resume(folder)
+def signal_at(step: int, number: int = signal.SIGINT) -> Callable[[Progress], None]:
+    """Send this process a signal in the middle of a step."""
+
+    def progress(now: Progress) -> None:
+        if now.step == step:
+            os.kill(os.getpid(), number)
+
+    return progress
+
+
+def stop(kind: str, folder: Path, step: int, number: int = signal.SIGINT) -> Interrupted:
+    """Begin a training and interrupt it in a step."""
+    with pytest.raises(Interrupted) as caught:
+        train(config(kind), GRAPH, folder, progress=signal_at(step, number))
+    return caught.value
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "checkpoints").iterdir() if file.name[0].isdigit())
+
+
+def outcome(folder: Path) -> dict[str, str]:
+    """The contents of a run without times: the seconds of its history, when it was made, and their checksums."""
+    run, contents = harmonium.Run.load(folder), {file.name: file.read_bytes().hex() for file in folder.iterdir()}
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history.rows]
+    contents["history.jsonl"] = json.dumps(rows)
+    manifest = json.loads((folder / "run.json").read_bytes())
+    del manifest["made"], manifest["sha256"], manifest["files"]["history.jsonl"]
+    contents["run.json"] = json.dumps(manifest)
+    return contents
+
+
+def resume_or_train(kind: str, folder: Path) -> None:
+    """What a person does after a crash."""
+    if is_unfinished(folder) or (folder / "run.json").exists():
+        resume(folder)
     else:
-        commands.train(config(kind), GRAPH, folder)
+        train(config(kind), GRAPH, folder)
 
 
-def killed(job: Callable[[], None], after: float | None = None, at_touch: int | None = None) -> bool:
+def is_killed(job: Callable[[], object], after: float | None = None, at_operation: int | None = None) -> bool:
     """Run a job in a process of its own; whether the kill came before its end."""
     sys.stdout.flush()
     if (process := os.fork()) == 0:
         try:
-            if at_touch is not None:
-                die_at(at_touch)
+            if at_operation is not None:
+                die_at(at_operation)
             job()
             os._exit(0)
         finally:
@@ -69,64 +106,53 @@ def killed(job: Callable[[], None], after: float | None = None, at_touch: int | 
     return False
 
 
-def die_at(touch: int) -> None:
-    """End this process before the n-th time that it opens, syncs, renames or removes a file."""
-    left, fsync = touch, os.fsync
+def die_at(operation: int) -> None:
+    """Kill this process before the n-th time that it opens, syncs, renames or removes a file."""
+    left, fsync = operation, os.fsync
 
-    def count(event: str = "fsync", arguments: tuple = ()) -> None:
+    def count(event: str, _: Any) -> None:
         nonlocal left
-        if event in TOUCHES or event == "fsync":
+        if event in FILE_OPERATIONS or event == "fsync":
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def counted_fsync(handle: int) -> None:
-        count()
+        count("fsync", None)
         fsync(handle)
 
     os.fsync = counted_fsync
     sys.addaudithook(count)
 
 
-def outcome(folder: Path) -> dict[str, str]:
-    """All of a run but the time: the seconds of its history, the moment it was made, and the checksums of these."""
-    run, found = harmonium.Run.load(folder), {file.name: file.read_bytes().hex() for file in folder.iterdir()}
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.history.rows]
-    found["history.jsonl"] = json.dumps(rows)
-    manifest = json.loads((folder / "run.json").read_bytes())
-    del manifest["made"], manifest["sha256"], manifest["files"]["history.jsonl"]
-    found["run.json"] = json.dumps(manifest)
-    return found
-
-
-def main(place: Path, kills: int, seed: int) -> None:
-    chance, done, different, lost = random.Random(seed), 0, [], []
-    commands.train(config(KINDS[0]), GRAPH)  # what torch imports on first use is imported before forking
-    usual = {}
+def main(root: Path, kills: int, seed: int) -> None:
+    rng, done, different, lost = random.Random(seed), 0, [], []
+    train(config(KINDS[0]), GRAPH)  # what torch imports on first use is imported before forking
+    expected = {}
     for number, kind in enumerate(KINDS):
         began = time.perf_counter()
-        assert not killed(lambda n=number, k=kind: commands.train(config(k), GRAPH, place / f"whole{n}"))
-        usual[kind] = outcome(place / f"whole{number}"), time.perf_counter() - began
+        assert not is_killed(lambda n=number, k=kind: train(config(k), GRAPH, root / f"whole{n}"))
+        expected[kind] = outcome(root / f"whole{number}"), time.perf_counter() - began
     trajectories = 0
     while done < kills:
-        kind, folder = KINDS[trajectories % len(KINDS)], place / f"killed{trajectories}"
-        expected, seconds = usual[kind]
+        kind, folder = KINDS[trajectories % len(KINDS)], root / f"killed{trajectories}"
+        contents, seconds = expected[kind]
         for _ in range(kills // len(KINDS)):
-            how = (
-                {"at_touch": chance.randint(1, 150)} if chance.random() < 0.5 else {"after": chance.random() * seconds}
-            )
+            at_operation, after = rng.randint(1, 150), None
+            if rng.random() < 0.5:
+                at_operation, after = None, rng.random() * seconds
             was_finished = (folder / "run.json").exists()
-            done += killed(lambda k=kind, f=folder: go_on(k, f), **how)
+            done += is_killed(lambda k=kind, f=folder: resume_or_train(k, f), after, at_operation)
             if was_finished and not (folder / "run.json").exists():
                 lost.append(folder.name)
-            if (folder / "run.json").exists() and not unfinished(folder):
+            if (folder / "run.json").exists() and not is_unfinished(folder):
                 break
-        killed(lambda k=kind, f=folder: go_on(k, f))
-        if outcome(folder) != expected:
-            different.append([kind, sorted(k for k, v in outcome(folder).items() if expected.get(k) != v)])
+        is_killed(lambda k=kind, f=folder: resume_or_train(k, f))
+        if outcome(folder) != contents:
+            different.append([kind, sorted(k for k, v in outcome(folder).items() if contents.get(k) != v)])
         trajectories += 1
-    left = sorted(f.name for f in place.iterdir() if f.name.startswith("."))
-    left += [str(f) for f in place.glob("*/checkpoints")]
+    left = sorted(f.name for f in root.iterdir() if f.name.startswith("."))
+    left += [str(f) for f in root.glob("*/checkpoints")]
     print(json.dumps({"kills": done, "runs": trajectories, "different": different, "lost": lost, "left": left}))
 
 

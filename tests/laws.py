@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from harmonium import kernels
-from harmonium.composition import Composition
-from harmonium.graph import Slot, Triples
-from harmonium.harmony import Harmony, Sum
-from harmonium.model import GradientGraph
+from harmonium.data.triples import Slot, Triples
+from harmonium.kernels import dispatch
+from harmonium.model.composition import Composition
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony, Sum
 
 N_ENTITIES, N_RELATIONS, N_QUERIES = 11, 3, 5
+BACKENDS = ("reference", "torch")  # those of a CPU
 
 
 def check_composition(composition: Composition, entity_dim: int = 6, relation_dim: int | None = None) -> None:
@@ -59,14 +60,14 @@ def random_triples(model: GradientGraph, seed: int = 0, count: int = N_QUERIES) 
     return Triples(*(torch.randint(size, (count,), generator=generator) for size in sizes))
 
 
-def close(left: Tensor, right: Tensor, what: str) -> None:
+def close(left: Tensor | list[Tensor], right: Tensor | list[Tensor], what: str) -> None:
     torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9, msg=lambda text: f"{what}: {text}")
 
 
 def affine_in_each_slot(model: GradientGraph, queries: Triples) -> None:
     """x = T e + offset, and T' is the transpose of T."""
     for slot in Slot:
-        slot_map = model.snapshot().slot_map(slot, queries)
+        slot_map = model.scorer().slot_map(slot, queries)
         one, two = (torch.randn(N_QUERIES, slot_map.slot_dim, dtype=torch.float64) for _ in range(2))
         mixed = slot_map.apply(0.3 * one + 0.7 * two)
         close(mixed, 0.3 * slot_map.apply(one) + 0.7 * slot_map.apply(two), f"affine in {slot}")
@@ -77,57 +78,59 @@ def affine_in_each_slot(model: GradientGraph, queries: Triples) -> None:
 
 
 def all_entity_scores_equal_definition(model: GradientGraph, queries: Triples) -> None:
-    """score_slot by every way of computing, with gradients on and off, equals form(compose(...)) and its gradients."""
+    """Scores of all and of sampled candidates, by every backend, equal form(compose(...)); so do their gradients."""
     for slot in Slot:
         expected = definition(model, slot, queries)
-        weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        wanted = gradients(model, (expected * weight).sum())
-        ids = torch.randint(expected.shape[1], (N_QUERIES, 4), generator=torch.Generator().manual_seed(2))
-        part = torch.randn(ids.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-        picked = gradients(model, (definition(model, slot, queries).gather(1, ids) * part).sum())
-        for way in kernels.WAYS:
-            with kernels.use(way):
+        generator = torch.Generator().manual_seed(1)
+        ids = torch.randint(expected.shape[1], (N_QUERIES, 4), generator=generator)
+        picked = expected.gather(1, ids)
+        weight, picked_weight = (
+            torch.randn(scores.shape, generator=generator, dtype=torch.float64) for scores in (expected, picked)
+        )
+        wanted = gradients(model, (expected * weight).sum(), retain_graph=True)
+        picked_wanted = gradients(model, (picked * picked_weight).sum())
+        for backend in BACKENDS:
+            with dispatch.use(backend):
                 scores = model.score_slot(slot, queries)
-                close(scores, expected, f"score_slot {slot} by {way}")
-                for got, want in zip(gradients(model, (scores * weight).sum()), wanted, strict=True):
-                    close(got, want, f"gradient of score_slot {slot} by {way}")
-                sampled = model.snapshot().score_sampled(queries, {slot: ids})[slot] + model.form.fold().constant
-                close(sampled, expected.gather(1, ids), f"score_sampled {slot} by {way}")
-                for got, want in zip(gradients(model, (sampled * part).sum()), picked, strict=True):
-                    close(got, want, f"gradient of score_sampled {slot} by {way}")
+                sampled = model.scorer().for_batch(queries).score_sampled({slot: ids})[slot]
+                sampled = sampled + model.form.fold().constant
                 with torch.no_grad():
-                    close(model.score_slot(slot, queries), expected, f"score_slot {slot} by {way}, no gradients")
+                    close(model.score_slot(slot, queries), expected, f"score_slot {slot} by {backend}, no gradients")
+            close(scores, expected, f"score_slot {slot} by {backend}")
+            close(gradients(model, (scores * weight).sum()), wanted, f"gradient of score_slot {slot} by {backend}")
+            close(sampled, picked, f"score_sampled {slot} by {backend}")
+            sampled_gradients = gradients(model, (sampled * picked_weight).sum())
+            close(sampled_gradients, picked_wanted, f"gradient of score_sampled {slot} by {backend}")
         if not (model.reciprocal and slot is Slot.HEAD):
             close(model.score(queries), expected.detach().gather(1, queries[slot][:, None])[:, 0], "score")
 
 
 def sampled_loss_equals_definition(model: GradientGraph, queries: Triples) -> None:
-    """The loss of both sides' candidates and its gradients, by every way, equal those of scores written out."""
+    """The loss of both sides' candidates and its gradients, by every backend, equal those of scores written out."""
     generator = torch.Generator().manual_seed(4)
     ids = {slot: torch.randint(N_ENTITIES, (N_QUERIES, 4), generator=generator) for slot in (Slot.HEAD, Slot.TAIL)}
     weight = torch.randn(2 * N_QUERIES, 4, generator=generator, dtype=torch.float64)
 
-    def of(scores: Tensor, which: slice) -> Tensor:
-        return (scores.sin() * weight[which]).sum(1).mean()
+    def loss_of(scores: Tensor, part: slice) -> Tensor:
+        return (scores.sin() * weight[part]).sum(1).mean()
 
-    constant = model.form.fold().constant  # which a snapshot leaves out
-    written_out = torch.cat([definition(model, slot, queries).gather(1, some) for slot, some in ids.items()]) - constant
-    expected = 3 * of(written_out, slice(None))
+    constant = model.form.fold().constant  # which a scorer leaves out
+    written_out = torch.cat([definition(model, slot, queries).gather(1, ids[slot]) for slot in ids]) - constant
+    expected = 3 * loss_of(written_out, slice(None))
     wanted = gradients(model, expected)
-    for way in kernels.WAYS:
-        with kernels.use(way):
-            loss = 3 * model.snapshot().sampled_loss(queries, ids, of)
-            close(loss, expected, f"sampled_loss by {way}")
-            for got, want in zip(gradients(model, loss), wanted, strict=True):
-                close(got, want, f"gradient of sampled_loss by {way}")
+    for backend in BACKENDS:
+        with dispatch.use(backend):
+            loss = 3 * model.scorer().for_batch(queries).sampled_loss(ids, loss_of)
+            close(loss, expected, f"sampled_loss by {backend}")
+            close(gradients(model, loss), wanted, f"gradient of sampled_loss by {backend}")
 
 
 def definition(model: GradientGraph, slot: Slot, queries: Triples) -> Tensor:
     """(n, n_candidates): every triple written out, composed and scored, straight from the formula."""
     n_candidates = model.n_relations if slot is Slot.RELATION else model.n_entities
     triples = [
-        [candidate if place == slot else given for place, given in zip(Slot, row, strict=True)]
-        for row in queries.rows().tolist()
+        [candidate if position == slot else given for position, given in zip(Slot, row, strict=True)]
+        for row in queries.to_rows().tolist()
         for candidate in range(n_candidates)
     ]
     head, relation, tail = torch.tensor(triples).T
@@ -137,10 +140,8 @@ def definition(model: GradientGraph, slot: Slot, queries: Triples) -> Tensor:
     return model.form.fold()(composed).view(-1, n_candidates)
 
 
-def gradients(model: GradientGraph, loss: Tensor) -> list[Tensor]:
-    parameters = list(model.parameters())
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters, strict=True)]
+def gradients(model: GradientGraph, loss: Tensor, retain_graph: bool = False) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, [*model.parameters()], retain_graph=retain_graph, materialize_grads=True))
 
 
 def harmony_at_the_optimum_is_the_score(model: GradientGraph, queries: Triples) -> None:

@@ -9,15 +9,12 @@ import threading
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-import torch
-
-import harmonium
-from harmonium.config import Config, ModelConfig
-from harmonium.graph import Graph, Triples, Vocabulary
-from harmonium.run import Run
-from harmonium.serve import AT_ONCE, PATIENCE, guarded_app, http_server
-from harmonium.serve.explorer import Explorer
-from harmonium.training import History
+from harmonium.data.graph import Graph
+from harmonium.interfaces.serve.explorer import Explorer
+from harmonium.interfaces.serve.server import CONNECTIONS, guarded_app, http_server
+from harmonium.model.build import build_model
+from harmonium.run.run import History, Run
+from harmonium.runtime.config import Config, ModelConfig
 
 
 class Reply(NamedTuple):
@@ -33,12 +30,12 @@ class Reply(NamedTuple):
 class Server:
     """A real server on a free port of this machine."""
 
-    def __init__(self, run: Run, patience: float = PATIENCE, at_once: int = AT_ONCE, **options: Any) -> None:
+    def __init__(self, run: Run, connections: int = CONNECTIONS, **options: Any) -> None:
         self.app = guarded_app(run, **options)
-        self.explorer: Explorer = self.app.app.state.desk.explorer
+        self.explorer: Explorer = self.app.app.state.workers.explorer
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.server = http_server(self.app, patience, at_once)
+        self.server = http_server(self.app, connections)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
 
     def __enter__(self) -> Server:
@@ -49,6 +46,10 @@ class Server:
         self.server.should_exit = True
         self.thread.join()
         self.listener.close()
+
+    @property
+    def connections(self) -> int:
+        return len(self.server.server_state.connections)
 
     def ask(self, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: Any = None) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
@@ -64,18 +65,5 @@ class Server:
 
 
 def untrained(graph: Graph, model: ModelConfig) -> Run:
-    made = harmonium.build_model(model, graph.n_entities, graph.n_relations, seed=0)
-    return Run(Config(model=model), graph, made, History([{"seconds": 1.0}], 1, "done"), {})
-
-
-def large_run(n: int = 15_000) -> Run:
-    """An untrained model of the size of FB15K, with names of several words."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.stack([torch.randint(size, (200_000,), generator=generator) for size in (n, 200, n)], dim=1).unique(
-        dim=0
-    )
-    words = ["old", "new", "north", "south", "river", "stone", "green", "harbour", "field", "hill"]
-    names = [f"{words[i % 10]} {words[i // 10 % 10]} {words[i // 100 % 10]} {i}" for i in range(n)]
-    splits = [Triples.from_rows(part) for part in (rows[1000:], rows[:500], rows[500:1000])]
-    relations = Vocabulary([f"relation {i}" for i in range(200)], kind="relation")
-    return untrained(Graph(Vocabulary(names), relations, *splits, name="large"), ModelConfig("hole", 64, rank=8))
+    built = build_model(model, graph.n_entities, graph.n_relations, seed=0)
+    return Run(Config(model=model), graph, built, History([{"seconds": 1.0}], 1, "done"))

@@ -1,16 +1,27 @@
-"""Small graphs for tests."""
+"""Small graphs, scorers, models and runs for tests."""
 
 from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+from typing import Any
 
-from harmonium.graph import Graph, Triples, Vocabulary
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.model.build import build_model
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import Scorer
+from harmonium.run.run import History, Run
+from harmonium.runtime.config import Config, ModelConfig
 
 
 def make_graph(
     n_entities: int = 12, n_relations: int = 3, sizes: tuple[int, int, int] = (40, 8, 10), seed: int = 0
 ) -> Graph:
-    """Entities e0.., relations r0.., distinct random triples dealt to the splits."""
+    """Entities e0.., relations r0.., distinct random triples in the splits."""
     cells = torch.randperm(n_entities * n_relations * n_entities, generator=torch.Generator().manual_seed(seed))
     cells = cells[: sum(sizes)]
     columns = [cells // (n_relations * n_entities), cells // n_entities % n_relations, cells % n_entities]
@@ -30,3 +41,69 @@ def family(generations: int = 40, seed: int = 0) -> Graph:
     entities = Vocabulary([f"person {i}" for i in range(n)], kind="entity")
     relations = Vocabulary(["next", "before", "twin"], kind="relation")
     return Graph(entities, relations, *(Triples.from_rows(part) for part in parts), name="family")
+
+
+def graph_of(
+    train: str, valid: str = "", test: str = "", entities: str = "", labels: dict[str, str] | None = None
+) -> Graph:
+    """A graph from lines like "a likes b, b likes c"; `entities` may name more."""
+    texts = {"train": train, "valid": valid, "test": test}
+    facts = {s: [line.split() for line in text.split(",") if line.strip()] for s, text in texts.items()}
+    everything = [fact for rows in facts.values() for fact in rows]
+    names = list(dict.fromkeys([*(end for h, _, t in everything for end in (h, t)), *entities.split()]))
+    relations = list(dict.fromkeys(r for _, r, _ in everything))
+    ids = {s: [[names.index(h), relations.index(r), names.index(t)] for h, r, t in rows] for s, rows in facts.items()}
+    splits = {s: Triples.from_rows(rows) for s, rows in ids.items()}
+    shown = [labels.get(name, name) for name in names] if labels else None
+    return Graph(Vocabulary(names, shown), Vocabulary(relations, kind="relation"), **splits, name="made")
+
+
+def ladder(pattern: str, count: int = 10) -> str:
+    """Facts for i = 0, 1, ... with {i} and {j} filled in."""
+    return ", ".join(pattern.format(i=f"x{i}", j=f"y{i}") for i in range(count))
+
+
+@dataclass
+class TableScorer(Scorer):
+    """Scores from a table."""
+
+    heads: Tensor  # (n_relations, given tail, candidate)
+    tails: Tensor  # (n_relations, given head, candidate)
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        table, given = (self.heads, queries.tail) if slot is Slot.HEAD else (self.tails, queries.head)
+        return table[queries.relation, given]
+
+
+def random_table(graph: Graph, levels: int, seed: int) -> TableScorer:
+    """Random whole scores; few levels make many ties."""
+    shape = (graph.n_relations, graph.n_entities, graph.n_entities)
+    generator = torch.Generator().manual_seed(seed)
+    return TableScorer(*(torch.randint(levels, shape, generator=generator).float() for _ in range(2)))
+
+
+def random_model(graph: Graph, composition: str = "hole", entity_dim: int = 5, **settings: Any) -> GradientGraph:
+    """A model in float64 whose W is not aligned with anything."""
+    config = ModelConfig(composition, entity_dim, **settings)
+    model = build_model(config, graph.n_entities, graph.n_relations, seed=1).double()
+    if config.harmony:
+        with torch.no_grad():
+            model.harmony.free.add_(torch.randn(model.harmony.free.shape, generator=torch.Generator().manual_seed(0)))
+    return model
+
+
+CONFIGS = {
+    "harmony": ModelConfig("hole", 6, faithfulness=2.0),
+    "low rank": ModelConfig("distmult", 6, rank=2),
+    "plain": ModelConfig("complex", 6, harmony=False),
+    "reciprocal": ModelConfig("complex", 6, reciprocal=True),
+}
+
+
+def untrained(graph: Graph, config: ModelConfig = CONFIGS["harmony"]) -> GradientGraph:
+    return build_model(config, graph.n_entities, graph.n_relations, seed=3)
+
+
+def make_run(graph: Graph, model: GradientGraph) -> Run:
+    """A run that was not trained and is in no folder."""
+    return Run(Config(), graph, model, History())

@@ -1,6 +1,6 @@
-"""Bad input, as a user would give it: exit code 2, one message that names the file and helps, nothing left behind.
+"""Malformed input through the command line: exit code 2, one line that names the file, and nothing left behind.
 
-corpus/KIND/ holds the cases of a kind (below, what is done with them); corpus/expected.tsv the words that each must say.
+corpus/KIND/ holds the inputs, KINDS what is done with them, corpus/expected.tsv what each message must contain.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from harmonium import cli, folder
-from harmonium.suspicion import harmless
+from harmonium.answers.probability import calibration_for
+from harmonium.interfaces.cli import app as cli
+from harmonium.runtime import storage
+from harmonium.runtime.untrusted import harmless
 from small import family
 
 CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = dict(
     line.split("\t") for line in (CORPUS / "expected.tsv").read_text(encoding="utf-8").splitlines() if line.strip()
 )
-KINDS: dict[str, Callable[[Path, Path, Path], list[str | Path]]] = {  # of a case, a run and a place to write
+KINDS: dict[str, Callable[[Path, Path, Path], list[str | Path]]] = {  # of an input, a run and an output folder
     "graphs": lambda case, run, out: ["convert", case, out / "facts.tsv"],
     "configs": lambda case, run, out: ["train", case, "--out", out / "run"],
     "queries": lambda case, run, out: ["predict", run, "--queries", case, "--out", out / "answers.tsv"],
@@ -35,57 +37,57 @@ KINDS: dict[str, Callable[[Path, Path, Path], list[str | Path]]] = {  # of a cas
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("runs") / "run"
-    harmonium.train(data=family(), sets=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"], out=place)
-    harmonium.calibrate(place)  # which predict would do, and keep
-    return place
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    harmonium.train(data=family(), overrides=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"], out=folder)
+    calibration_for(folder)  # as predict would, which writes into the folder
+    return folder
 
 
-def put_into(run: Path, case: Path, place: Path) -> Path:
-    """The run with the files of a case in it, and with checksums that are right."""
-    shutil.copytree(run, place)
-    shutil.copytree(case, place, dirs_exist_ok=True)
+def add_case(run: Path, case: Path, folder: Path) -> Path:
+    """The run with the files of a case in it, and with right checksums."""
+    shutil.copytree(run, folder)
+    shutil.copytree(case, folder, dirs_exist_ok=True)
     if not (case / "run.json").exists():
-        manifest = json.loads((place / "run.json").read_bytes())
+        manifest = json.loads((folder / "run.json").read_bytes())
         manifest.pop("sha256")
-        manifest["files"] |= {file.name: folder.digest(file.read_bytes()) for file in case.iterdir()}
-        (place / "run.json").write_bytes(folder.seal(manifest))
-    return place
+        manifest["files"] |= {file.name: storage.digest(file.read_bytes()) for file in case.iterdir()}
+        (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
+    return folder
 
 
-def test_the_corpus_and_what_is_expected_of_it_agree() -> None:
+def test_every_input_of_the_corpus_has_an_expectation() -> None:
     cases = {f"{kind}/{case.name}" for kind in KINDS for case in (CORPUS / kind).iterdir()}
     assert cases == EXPECTED.keys()
     assert len(cases) >= 80
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_bad_input_gives_one_clear_message(
+def test_malformed_input_gives_one_clear_message(
     name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     case, out = CORPUS / name, tmp_path / "out"
     out.mkdir()
     if name.startswith("run-folders/"):
-        case = put_into(run, case, tmp_path / "run")
+        case = add_case(run, case, tmp_path / "run")
     before = {file: file.read_bytes() for file in run.iterdir()}
     monkeypatch.chdir(out)
     monkeypatch.setattr(sys, "argv", ["harmonium", *map(str, KINDS[name.split("/")[0]](case, run, out))])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    printed, told = capfd.readouterr()
-    assert stopped.value.code == 2, told
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
-    assert EXPECTED[name] in told.replace(str(case), "FILE")
-    assert told[:-1].isprintable()
-    assert len(told) < 2500
-    assert "code from data was run" not in printed + told
+    printed, message = capfd.readouterr()
+    assert stopped.value.code == 2, message
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
+    assert EXPECTED[name] in message.replace(str(case), "FILE")
+    assert message[:-1].isprintable()
+    assert len(message) < 2500
+    assert "code from data was run" not in printed + message
     assert not printed
     assert not list(out.iterdir())
     assert {file: file.read_bytes() for file in run.iterdir()} == before
 
 
-def test_names_cannot_steer_a_terminal() -> None:
+def test_names_cannot_control_a_terminal() -> None:
     assert harmless("a\x1b[2J\u202eb\0\x07\ud800") == r"a\x1b[2J\u202eb\x00\x07\ud800"
     assert harmless("<script>Zürich نامه\u200cها 東京\n") == "<script>Zürich نامه\u200cها 東京\n"
 

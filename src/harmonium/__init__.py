@@ -1,83 +1,73 @@
-"""Complete knowledge graphs with Gradient Graphs. The public API is this page; everything is imported on first use."""
+"""Complete knowledge graphs with Gradient Graphs. The public API is this page; every name is imported on first use."""
 
-import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = version("harmonium")
-except PackageNotFoundError:  # a source tree that was not installed
-    __version__ = "0.0.0"
+from harmonium.runtime.version import __version__
 
-_PUBLIC = {
-    # one function per command
-    "demo": "demo",
-    "plan": "planning",
-    "train": "commands",
-    "resume": "commands",
-    "evaluate": "commands",
-    "predict": "commands",
-    "predict_file": "commands",
-    "score": "commands",
-    "complete": "commands",
-    "calibrate": "commands",
-    "neighbours": "commands",
-    "density": "commands",
-    "gain": "commands",
-    "dynamics": "commands",
-    "explain": "commands",
-    "add": "commands",
-    "classify": "commands",
-    "info": "commands",
-    "serve": "serve",
-    "convert": "commands",
-    "reproduce": "reproduce",
-    "report": "html_report",
-    "tune": "tuning",
-    "export": "export",
-    "import_embeddings": "export",
-    "doctor": "doctor",
-    # graphs
-    "load": "datasets",
-    "Graph": "graph",
-    "Triples": "graph",
-    "Slot": "graph",
-    # models
-    "Composition": "composition",
-    "Harmony": "harmony",
-    "QuadraticForm": "harmony",
-    "GradientGraph": "model",
-    "LinkPredictor": "estimator",
-    # the parts behind the commands
-    "Config": "config",
-    "Run": "run",
-    "build_model": "training",
-    "fit": "training",
-    "rank": "evaluation",
-    "HarmoniumError": "errors",
+if TYPE_CHECKING:
+    from harmonium.analysis.doctor import doctor as doctor
+    from harmonium.analysis.explain import explain as explain
+    from harmonium.analysis.info import info as info
+    from harmonium.analysis.neighbours import neighbours as neighbours
+    from harmonium.analysis.report import report as report
+    from harmonium.answers.classify import classify as classify
+    from harmonium.answers.complete import complete as complete
+    from harmonium.answers.estimator import LinkPredictor as LinkPredictor
+    from harmonium.answers.evaluate import evaluate as evaluate
+    from harmonium.answers.export import export as export
+    from harmonium.answers.fold_in import add as add
+    from harmonium.answers.predict import predict as predict
+    from harmonium.answers.score import score as score
+    from harmonium.data.datasets import convert as convert
+    from harmonium.data.datasets import load as load
+    from harmonium.data.graph import Graph as Graph
+    from harmonium.interfaces.serve.server import serve as serve
+    from harmonium.model.composition import Composition as Composition
+    from harmonium.run.run import Run as Run
+    from harmonium.runtime.config import Config as Config
+    from harmonium.runtime.errors import HarmoniumError as HarmoniumError
+    from harmonium.training.planning import plan as plan
+    from harmonium.training.train import resume as resume
+    from harmonium.training.train import train as train
+    from harmonium.training.tuning import tune as tune
+
+_MODULES = {
+    "train": "training.train",
+    "resume": "training.train",
+    "plan": "training.planning",
+    "tune": "training.tuning",
+    "evaluate": "answers.evaluate",
+    "predict": "answers.predict",
+    "score": "answers.score",
+    "complete": "answers.complete",
+    "classify": "answers.classify",
+    "explain": "analysis.explain",
+    "neighbours": "analysis.neighbours",
+    "add": "answers.fold_in",
+    "export": "answers.export",
+    "report": "analysis.report",
+    "serve": "interfaces.serve.server",
+    "info": "analysis.info",
+    "convert": "data.datasets",
+    "doctor": "analysis.doctor",
+    "load": "data.datasets",
+    "Graph": "data.graph",
+    "Composition": "model.composition",
+    "LinkPredictor": "answers.estimator",
+    "Config": "runtime.config",
+    "Run": "run.run",
+    "HarmoniumError": "runtime.errors",
 }
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in _MODULES:
         raise AttributeError(f"module 'harmonium' has no attribute '{name}'")
-    globals()[name] = found = getattr(import_module(f"harmonium.{_PUBLIC[name]}"), name)
-    return found
+    globals()[name] = value = getattr(import_module(f"harmonium.{_MODULES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Keeps a public function in its place when the module of the same name (demo, doctor) is imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _PUBLIC and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -1,5 +1,5 @@
 """python -m harmonium is the harmonium command."""
 
-from harmonium.cli import main
+from harmonium.interfaces.cli.app import main
 
 main()

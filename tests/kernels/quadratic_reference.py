@@ -1,4 +1,4 @@
-"""What `harmonium.kernels.triton` computes, in plain PyTorch, and random problems to compare on."""
+"""What `harmonium.kernels.triton_quadratic` computes, in plain PyTorch, and random problems to compare on."""
 
 import torch
 from torch import Tensor
@@ -49,6 +49,6 @@ def scores_and_gradients(function, problem, dtype, gs) -> dict[str, Tensor]:
     return {"scores": scores.detach(), **{name: leaf.grad for name, leaf in leaves.items()}}
 
 
-def relative_errors(found, exact) -> dict[str, float]:
+def relative_errors(results, exact) -> dict[str, float]:
     """Norm of the difference over the norm, for each tensor."""
-    return {name: ((found[name].double() - x).norm() / x.norm()).item() for name, x in exact.items()}
+    return {name: ((results[name].double() - x).norm() / x.norm()).item() for name, x in exact.items()}

@@ -1,1 +1,1 @@
-"""Looking into what a model has learned."""
+"""What was learned, and from what: neighbours, density, gain, dynamics, explanations, doctor, figures, report."""

@@ -1,40 +1,69 @@
-"""Neighbourhood density: do tokens of true triplets gather with true ones, and those of false ones not?
+"""Neighbourhood density: do tokens of true triplets lie among true ones, and tokens of false ones not?
 
-For each labelled triplet, and each side of it, how many of the nearest triplets that differ in that side's entity are
-facts, by composed vector and by token. The paper's claim is that the change, token - composed, is positive for true
-triplets and negative for false ones. Both sides of a triplet, and all triplets of a relation, depend on each other,
-so beside the paper's t test stand intervals that draw whole triplets or whole relations.
+For each labelled triplet and each of its two sides, count the facts among the nearest triplets that differ in that side's
+entity, by composed vector and by token. The paper claims that the change, token - composed, is positive for true triplets
+and negative for false ones. Both sides of a triplet, and all triplets of a relation, depend on each other, so the paper's
+t test comes with bootstrap intervals over whole triplets and over whole relations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonium.analysis.statistics import Mean, bootstrap, t_test
-from harmonium.errors import HarmoniumError
-from harmonium.graph import Graph, Slot, Triples
-from harmonium.model import GradientGraph
+from harmonium.answers.classify import labelled_split
+from harmonium.data.fact_file import read_labelled
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.run.run import Run, open_run
+from harmonium.runtime.errors import HarmoniumError
 
-PIECE = {"cpu": 1 << 22, "cuda": 1 << 27}  # numbers of composed vectors held at once
+MAX_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held at once
+
+
+def density(
+    run: Run | str | Path,
+    labelled: str | Path | None = None,
+    count: int = 5,
+    typed: bool = True,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Callable[[int], None] | None = None,
+) -> Density:
+    """Facts among the nearest triplets, by composed vector and by token, for true and for false triplets.
+
+    `labelled` is a file of head, relation, tail and label 1 or -1. Default: the test split, and as many false facts made
+    from it.
+
+    >>> density("runs/demo").positives.change
+    """
+    run = open_run(run)
+    if labelled is not None:
+        triples, labels = read_labelled(labelled, run.graph)
+    else:
+        triples, labels = labelled_split(run.graph, "test", torch.Generator().manual_seed(seed))
+    return measure_density(run.model_on(device), run.graph, triples, labels, count, typed, progress)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of the number of true neighbours, over the queries of one label."""
+    """The change of the number of true neighbours, over the queries of one label."""
 
     queries: int
     composed: float  # mean number of facts among the nearest by composed vector
     token: float  # by token
     change: Mean
-    share: float  # mean change as a share of the neighbours there were
+    share: float  # mean change as a share of the number of neighbours
     by_side: dict[str, float]  # mean change
-    by_triplet: tuple[float, float]  # 95 % intervals of the change, drawing whole triplets
-    by_relation: tuple[float, float]  # and whole relations
+    by_triplet: tuple[float, float]  # 95 % interval of the change, bootstrap over triplets
+    by_relation: tuple[float, float]  # over relations
 
 
 @dataclass(frozen=True)
@@ -42,7 +71,7 @@ class Density:
     """The changes for true and for false triplets, and how they were counted."""
 
     graph: str
-    count: int  # nearest neighbours looked at
+    count: int  # nearest neighbours examined
     typed: bool
     positives: Change
     negatives: Change
@@ -58,32 +87,31 @@ def measure_density(
     labels: Tensor,
     count: int = 5,
     typed: bool = True,
-    watch: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Density:
-    """The change in density for triples with labels (n,) bool; `typed` keeps to entities seen in that slot."""
+    """The density of triples with labels (n,) bool; `typed`: neighbours are entities seen in that slot."""
     if labels.all() or not labels.any():
         kind = "true" if labels.any() else "false"
-        raise HarmoniumError(f"all {len(labels):,} labelled triples are {kind}; density compares both")
-    sides = {slot: true_neighbours(model, graph, triples, slot, count, typed, watch) for slot in (Slot.HEAD, Slot.TAIL)}
-    found = torch.stack(list(sides.values()))  # (2 sides, n, 3: composed, token, neighbours)
-    return Density(
-        graph.name, count, typed, *(_change(found[:, mask], triples.relation[mask]) for mask in (labels, ~labels))
-    )
+        raise HarmoniumError(f"all {len(labels):,} labelled triples are {kind}; density compares both kinds")
+    sides = [true_neighbours(model, graph, triples, slot, count, typed, progress) for slot in (Slot.HEAD, Slot.TAIL)]
+    counts = torch.stack(sides)  # (2 sides, n, 3: composed, token, neighbours)
+    positives, negatives = (_change(counts[:, mask], triples.relation[mask]) for mask in (labels, ~labels))
+    return Density(graph.name, count, typed, positives, negatives)
 
 
-def _change(found: Tensor, relation: Tensor) -> Change:
+def _change(counts: Tensor, relation: Tensor) -> Change:
     """The statistics of counts (2 sides, n, 3)."""
-    composed, token, neighbours = found.double().unbind(-1)  # (2, n)
+    composed, token, neighbours = counts.double().unbind(-1)  # (2, n)
     change = token - composed
-    triplet = torch.arange(len(relation))
+    share, head_and_tail = (change / neighbours.clamp(min=1)).mean().item(), change.mean(1).tolist()
     return Change(
         change.numel(),
         composed.mean().item(),
         token.mean().item(),
         t_test(change.flatten()),
-        (change / neighbours.clamp(min=1)).mean().item(),
-        dict(zip(("head", "tail"), change.mean(1).tolist(), strict=True)),
-        bootstrap(change.flatten(), triplet.repeat(2)),
+        share,
+        dict(zip(("head", "tail"), head_and_tail, strict=True)),
+        bootstrap(change.flatten(), torch.arange(len(relation)).repeat(2)),
         bootstrap(change.flatten(), relation.repeat(2)),
     )
 
@@ -96,44 +124,39 @@ def true_neighbours(
     slot: Slot,
     count: int = 5,
     typed: bool = True,
-    watch: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """(n, 3): the facts among the nearest by composed vector and by token when `slot` changes, and how many nearest.
+    """(n, 3): facts among the nearest by composed vector and by token when `slot` changes, and the number of nearest.
 
-    Queries of one relation share their candidates, so each piece of work is one product of (queries x candidates)
-    composed differences with S.
+    Queries of one relation share their candidates: each piece of work is one product of (queries x candidates) differences
+    of composed vectors with S.
     """
-    stretch, device = model.harmony.token_map(), model.entity.device
-    known, snapshot = graph.answers(slot).to(device), model.snapshot()
-    fillers = graph.fillers(slot)
-    found = torch.zeros(len(triples), 3, dtype=torch.int64)
-    for rows in by_relation(triples):
-        others = fillers.lookup(triples.relation[rows[:1]])[1] if typed else torch.arange(graph.n_entities)
-        if not len(others):
-            continue
-        others = others.to(device)
-        size = max(1, PIECE.get(device.type, 1 << 24) // (len(others) * len(stretch)))
-        for some in rows.split(size):
-            queries = triples[some].to(device)
-            slot_map = snapshot.slot_map(slot, queries).beside_candidates()
-            here = snapshot.entities[queries[slot]][:, None]  # (q, 1, entity_dim)
-            shift = slot_map.apply(snapshot.entities[others]) - slot_map.apply(here)  # (q, n, dim)
-            itself = others == queries[slot][:, None]  # (q, n)
-            there = (~itself).sum(1).clamp(max=count)  # (q,)
-            for column, vectors in enumerate((shift, shift @ stretch)):
-                distance = torch.linalg.vector_norm(vectors, dim=-1).masked_fill_(itself, torch.inf)
-                nearest = distance.topk(min(count, len(others)), largest=False)  # (q, k)
-                columns = {s: queries[s][:, None].expand_as(nearest.indices).flatten() for s in Slot}
-                columns[slot] = others[nearest.indices].flatten()
-                true = known.contain(Triples(*columns.values())).view_as(nearest.indices)
-                found[some, column] = (true & nearest.values.isfinite()).sum(1).cpu()
-            found[some, 2] = there.cpu()
-            if watch:
-                watch(len(some))
-    return found
-
-
-def by_relation(triples: Triples) -> Iterator[Tensor]:
-    """The rows of each relation that occurs."""
+    token_map, device = model.harmony.token_map(), model.entity.device
+    known, scorer = graph.known_answers(slot).to(device), model.scorer()
+    seen = graph.slot_candidates(slot)
+    counts = torch.zeros(len(triples), 3, dtype=torch.int64)
     order = triples.relation.argsort(stable=True)
-    yield from order.split(triples.relation[order].unique_consecutive(return_counts=True)[1].tolist())
+    n_of_relation = triples.relation[order].unique_consecutive(return_counts=True)[1].tolist()
+    for rows in torch.split(order, n_of_relation):
+        candidates = seen.lookup(triples.relation[rows[:1]])[1] if typed else torch.arange(graph.n_entities)
+        if not len(candidates):
+            continue
+        candidates = candidates.to(device)
+        size = max(1, MAX_NUMBERS.get(device.type, 1 << 24) // (len(candidates) * len(token_map)))
+        for chunk in torch.split(rows, size):
+            queries = triples[chunk].to(device)
+            entity = queries[slot][:, None]  # (q, 1)
+            slot_map = scorer.slot_map(slot, queries).beside_candidates()
+            shift = slot_map.apply(scorer.entities[candidates]) - slot_map.apply(scorer.entities[entity])  # (q, n, dim)
+            is_entity = candidates == entity  # (q, n)
+            for column, vectors in enumerate((shift, shift @ token_map)):
+                distance = torch.linalg.vector_norm(vectors, dim=-1).masked_fill_(is_entity, torch.inf)
+                nearest = distance.topk(min(count, len(candidates)), largest=False)  # (q, k)
+                columns = {s: queries[s][:, None].expand_as(nearest.indices).flatten() for s in Slot}
+                columns[slot] = candidates[nearest.indices].flatten()
+                is_fact = known.contain(Triples(*columns.values())).view_as(nearest.indices)
+                counts[chunk, column] = (is_fact & nearest.values.isfinite()).sum(1).cpu()
+            counts[chunk, 2] = (~is_entity).sum(1).clamp(max=count).cpu()
+            if progress:
+                progress(len(chunk))
+    return counts

@@ -1,29 +1,51 @@
-"""Why a fact scores as it does: harmony in its parts, the directions of W that pushed it, and the facts behind it.
+"""Why a fact scores as it does: its harmony in parts, the directions of W that contribute most, and the facts behind it.
 
-Along the eigenvectors u_k of W harmony falls apart: with A = sum_k a_k u_k u_k' and p = u_k.x the score is the sum of
-a_k p^2 + (c.u_k) p, and of c.x outside the span of W. What removing a training fact would do: influence.py.
+Along the eigenvectors u_k of W the score is a sum: with A = sum_k a_k u_k u_k' and p_k = u_k.x it is the sum of
+a_k p_k^2 + (c.u_k) p_k, plus c.x outside the span of W. The effect of removing a training fact: influence.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from harmonium.analysis.influence import Influence
-from harmonium.evaluation import rank
-from harmonium.graph import SPLITS, Answers, Graph, Slot, Triples
-from harmonium.harmony import Harmony, QuadraticForm
-from harmonium.model import GradientGraph, Snapshot
+from harmonium.answers.score import split_of
+from harmonium.data.graph import Graph
+from harmonium.data.index import KnownAnswers
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.ranking import rank
+from harmonium.kernels.quadratic_form import QuadraticForm
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony
+from harmonium.run.run import Run, open_run
 
-SURVEYED = 20_000  # training facts, a seeded sample, that a direction is named by
-WEIGHED = 200  # training facts of the head or the tail, the nearest, whose removal is weighed
+SAMPLE = 20_000  # training facts that may illustrate a direction
+CANDIDATES = 200  # nearest training facts of the head or the tail whose removal is estimated
+CHUNK = 4096
 
 Names = tuple[str, str, str]
+
+
+def explain(
+    run: Run | str | Path, head: str, relation: str, tail: str, count: int = 5, same_relation: bool = True
+) -> Explanation:
+    """Why a fact scores as it does: harmony in parts, the directions of W that contribute most, the facts behind it.
+
+    `count` items of each kind are listed; nearest facts are of the `same_relation`, or of any.
+
+    >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").reasons
+    """
+    run = open_run(run)
+    return Explainer(run.model, run.graph).explain(run.graph.triple(head, relation, tail), count, same_relation)
 
 
 @dataclass(frozen=True)
@@ -40,42 +62,43 @@ class Parts:
 
 @dataclass(frozen=True)
 class Shift:
-    """From the composed vector x to the token mu."""
+    """From the composed vector x to the token mu: mu(x) - x = mu(0) + (S - I) x."""
 
     length: float  # |mu - x|
-    shared: float  # the length of what b shifts every fact by
-    own: float  # the length of what W shifts this fact by
+    shared: float  # |mu(0)|: b shifts every fact by it
+    specific: float  # |(S - I) x|: W shifts this fact by it
     gain: float  # H(mu, x) - H(x, x)
 
 
 @dataclass(frozen=True)
-class Extreme:
+class Example:
     """A fact or an entity that lies far along a direction."""
 
     name: str | Names
-    reach: float  # u.x
+    projection: float  # u.x
 
 
 @dataclass(frozen=True)
 class Direction:
-    """An eigenvector u of W, turned so that the fact reaches along it."""
+    """An eigenvector u of W, with the sign that makes the fact's projection positive."""
 
-    strength: float  # a, its eigenvalue in A
-    reach: float  # u.x, not negative
+    eigenvalue: float  # a, in A
+    projection: float  # u.x >= 0
     quadratic: float  # a (u.x)^2
     linear: float  # (c.u) (u.x)
-    facts: list[Extreme]  # training facts that reach furthest
-    heads: list[Extreme]  # entities that would reach furthest in the place of the head
-    tails: list[Extreme]
+    facts: list[Example]  # training facts furthest along u
+    heads: list[Example]  # entities furthest along u as the head of this fact
+    tails: list[Example]
 
     @property
-    def push(self) -> float:
+    def contribution(self) -> float:
+        """To the score."""
         return self.quadratic + self.linear
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A training fact, how near it is, and what the score would change by if it were removed (an estimate)."""
+    """A training fact, its distance, and the estimated change of the score if it were removed."""
 
     fact: Names
     distance: float  # of tokens; of composed vectors for a plain model
@@ -92,22 +115,21 @@ class Explanation:
     rank: dict[str, float]  # as a head and as a tail: filtered, all entities
     harmony: dict[str, Parts]  # at the composed vector, at the token, at the token of the empty triplet
     shift: Shift | None
-    directions: list[Direction]  # by falling |push|
-    rest: float  # what all that is not listed adds to the score
+    directions: list[Direction]  # by falling |contribution|
+    rest: float  # the part of the score that the listed directions do not contribute
     nearest: list[Reason]  # training facts, by rising distance
     reasons: list[Reason]  # training facts of the head or the tail, by falling |effect|
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["harmony"] = {place: asdict(parts) | {"total": parts.total} for place, parts in self.harmony.items()}
-        found["directions"] = [asdict(direction) | {"push": direction.push} for direction in self.directions]
-        return found
+        totals = {state: asdict(parts) | {"total": parts.total} for state, parts in self.harmony.items()}
+        directions = [asdict(each) | {"contribution": each.contribution} for each in self.directions]
+        return asdict(self) | {"harmony": totals, "directions": directions}
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """What the explanations of one model have in common is made once, when first needed."""
+    """Explains facts of one model; what they have in common is computed once, when first needed."""
 
     model: GradientGraph
     graph: Graph
@@ -117,162 +139,160 @@ class Explainer:
     def influence(self) -> Influence:
         return Influence(self.model, self.graph, self.seed)
 
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.influence.snapshot
-
     @cached_property
     def form(self) -> QuadraticForm:
-        """The score without its constant, in float64."""
-        return self.snapshot.form.double()
+        """The score without its constant, in float64; the u of its principal (a, u) are the eigenvectors of W too."""
+        return self.influence.scorer.form.double()
 
     @cached_property
     def harmony(self) -> Harmony | None:
         return deepcopy(self.model.form).double() if isinstance(self.model.form, Harmony) else None
 
     @cached_property
-    def eigen(self) -> tuple[Tensor, Tensor]:
-        """a (k,) and u (k, dim) of A = WS/2; u are the eigenvectors of W too."""
-        return self.form.principal
+    def known(self) -> dict[Slot, KnownAnswers]:
+        return {slot: self.graph.known_answers(slot) for slot in (Slot.HEAD, Slot.TAIL)}
 
     @cached_property
-    def known(self) -> dict[Slot, Answers]:
-        return {slot: self.graph.answers(slot) for slot in (Slot.HEAD, Slot.TAIL)}
+    def examples(self) -> tuple[Triples, Tensor]:
+        """A sample of training facts, and their projections (n, k) on every direction."""
+        facts = self.graph.train[self.influence.sample(len(self.graph.train), SAMPLE)]
+        directions = self.form.principal[1].T.to(self.influence.scorer.entities.dtype)
+        return facts, torch.cat([self.compose(chunk) @ directions for chunk in facts.chunks(CHUNK)])
 
-    @cached_property
-    def survey(self) -> tuple[Triples, Tensor]:
-        """Training facts, and how far they reach (n, k) along every direction."""
-        facts = self.graph.train[self.influence.sample(len(self.graph.train), SURVEYED)]
-        directions = self.eigen[1].T.to(self.snapshot.entities.dtype)
-        return facts, torch.cat([self.compose(some) @ directions for some in facts.chunks(4096)])
-
-    def compose(self, triples: Triples, everyone: Slot | None = None) -> Tensor:
-        """(n, dim): as tails are asked for; with `everyone`, one triple with each entity in that slot."""
-        vectors = {s: self.snapshot.entities[triples[s]] for s in (Slot.HEAD, Slot.TAIL)}
-        if everyone is not None:
-            vectors[everyone] = self.snapshot.entities
-        relation = self.snapshot.relations[triples.relation]
+    def compose(self, triples: Triples, vary: Slot | None = None) -> Tensor:
+        """(n, dim): composed vectors of queries for the tail; with `vary`, one triple with each entity in that slot."""
+        scorer = self.influence.scorer
+        vectors = {s: scorer.entities if s is vary else scorer.entities[triples[s]] for s in (Slot.HEAD, Slot.TAIL)}
+        relation = scorer.relations[triples.relation]
         return self.model.composition.compose(vectors[Slot.HEAD], relation, vectors[Slot.TAIL])
 
     @torch.no_grad()
     def explain(self, triple: Triples, count: int = 5, same_relation: bool = True) -> Explanation:
-        """One triple (one row), with `count` of everything listed; nearest facts of its relation, or of any."""
+        """Explain one triple (one row)."""
         composed = self.compose(triple)[0].double()
-        directions, rest = self.directions(triple, composed, count)
-        ranks = {slot.value: rank(self.snapshot, triple, slot, known) for slot, known in self.known.items()}
+        directions, rest = self._directions(triple, composed, count)
+        nearest, reasons = self._facts(triple, count, same_relation)
+        ranks = {
+            slot.value: rank(self.influence.scorer, triple, slot, known).values().item()
+            for slot, known in self.known.items()
+        }
         return Explanation(
-            self.graph.spell(triple)[0],
-            self.split_of(triple),
+            self.graph.names_of(triple)[0],
+            split_of(self.graph, triple)[0],
             self.form(composed).item(),
-            {side: found.values().item() for side, found in ranks.items()},
-            self.parts(composed),
-            self.shift(composed),
+            ranks,
+            *self._harmony_parts(composed),
             directions,
             rest,
-            *self.facts(triple, count, same_relation),
-            self.notes(),
+            nearest,
+            reasons,
+            self._notes(),
         )
 
-    def split_of(self, triple: Triples) -> str | None:
-        row = triple.rows()
-        return next((split for split in SPLITS if (getattr(self.graph, split).rows() == row).all(1).any()), None)
-
-    def notes(self) -> list[str]:
-        found = []
+    def _notes(self) -> list[str]:
+        notes = []
         if self.harmony is None:
-            found.append(
-                "a plain model: no harmony and no W, so no parts, shift or directions; distances of composed vectors"
+            notes.append(
+                "a plain model: no harmony or W, so no parts, shift or directions; distances of composed vectors"
             )
         elif self.harmony.tau == 0:
-            found.append("lambda = infinity: the token is the composed vector")
+            notes.append("lambda = infinity: the token is the composed vector")
         if self.model.reciprocal:
-            found.append("reciprocal relations: explained as an answer for the tail")
-        return found
+            notes.append("reciprocal relations: explained as an answer for the tail")
+        return notes
 
     # Harmony ---------------------------------------------------------------------------------------------------------
 
-    def parts(self, composed: Tensor) -> dict[str, Parts]:
-        """At x, at mu(x) and at mu(0)."""
+    def _harmony_parts(self, composed: Tensor) -> tuple[dict[str, Parts], Shift | None]:
+        """Harmony at x, at mu(x) and at mu(0), and the shift from x to mu(x)."""
         if self.harmony is None:
-            return {}
-        empty = torch.zeros_like(composed)
-        places = {
-            "composed": (composed, composed),
-            "token": (self.harmony.optimise(composed), composed),
-            "empty": (self.harmony.optimise(empty), empty),
-        }
-        found = {}
-        for name, (hidden, given) in places.items():
+            return {}, None
+        zero = torch.zeros_like(composed)
+        token, shared = self.harmony.optimise(composed), self.harmony.optimise(zero)
+        parts = {}
+        for name, hidden, given in (
+            ("composed", composed, composed),
+            ("token", token, composed),
+            ("empty", shared, zero),
+        ):
             core = self.harmony.coherence(hidden)
-            found[name] = Parts(core.item(), (self.harmony(hidden, given) - core).item())
-        return found
+            parts[name] = Parts(core.item(), (self.harmony(hidden, given) - core).item())
+        shift = token - composed
+        gain = self.harmony(token, composed) - self.harmony(composed, composed)
+        length, shared_length, specific = (vector_norm(vector).item() for vector in (shift, shared, shift - shared))
+        return parts, Shift(length, shared_length, specific, gain.item())
 
-    def shift(self, composed: Tensor) -> Shift | None:
-        """mu(x) - x = mu(0) + (S - I) x."""
+    def _directions(self, triple: Triples, composed: Tensor, count: int) -> tuple[list[Direction], float]:
+        """The directions that contribute most, and the rest of the score."""
+        score = self.form(composed)
         if self.harmony is None:
-            return None
-        token, shared = self.harmony.optimise(composed), self.harmony.optimise(torch.zeros_like(composed))
-        lengths = [part.norm().item() for part in (token - composed, shared, token - composed - shared)]
-        return Shift(*lengths, (self.harmony(token, composed) - self.harmony(composed, composed)).item())
+            return [], score.item()
+        eigenvalues, vectors = self.form.principal
+        projections = vectors @ composed  # (k,)
+        quadratic, linear = eigenvalues * projections.square(), (vectors @ self.form.vector) * projections
+        contributions = quadratic + linear
+        listed = contributions.abs().topk(min(count, len(contributions))).indices
+        facts, along = self.examples
+        by_head, by_tail = self.compose(triple, vary=Slot.HEAD), self.compose(triple, vary=Slot.TAIL)
 
-    def directions(self, triple: Triples, composed: Tensor, count: int) -> tuple[list[Direction], float]:
-        """The directions that pushed most, and what is left of the score."""
-        if self.harmony is None:
-            return [], self.form(composed).item()
-        strength, vectors = self.eigen
-        reach = vectors @ composed  # (k,)
-        quadratic, linear = strength * reach.square(), (vectors @ self.form.vector) * reach
-        push = quadratic + linear
-        listed = push.abs().topk(min(count, len(push))).indices
-        named, along = self.survey
-        places = [self.compose(triple, everyone=slot) for slot in (Slot.HEAD, Slot.TAIL)]
-        found = []
+        def fact_name(row: int) -> Names:
+            return self.graph.names_of(facts[row : row + 1])[0]
+
+        directions = []
         for k in listed.tolist():
-            sign = 1.0 if reach[k] >= 0 else -1.0
-            numbers = (strength[k], sign * reach[k], quadratic[k], linear[k])
-            far = [_furthest(sign * along[:, k], lambda index: self.graph.spell(named[index]), count)]
-            for place in places:
-                reached = place @ (sign * vectors[k]).to(place.dtype)
-                far.append(_furthest(reached, lambda index: map(self.graph.entities.name, index.tolist()), count))
-            found.append(Direction(*(number.item() for number in numbers), *far))
-        return found, (self.form(composed) - push[listed].sum()).item()
+            sign = 1.0 if projections[k] >= 0 else -1.0
+            direction = (sign * vectors[k]).to(by_head.dtype)
+            terms = eigenvalues[k].item(), sign * projections[k].item(), quadratic[k].item(), linear[k].item()
+            examples = _furthest(sign * along[:, k], fact_name, count)
+            entity_name = self.graph.entities.name
+            heads, tails = (_furthest(by_slot @ direction, entity_name, count) for by_slot in (by_head, by_tail))
+            directions.append(Direction(*terms, examples, heads, tails))
+        return directions, (score - contributions[listed].sum()).item()
 
     # Facts -----------------------------------------------------------------------------------------------------------
 
-    def facts(self, triple: Triples, count: int, same_relation: bool) -> tuple[list[Reason], list[Reason]]:
-        """The nearest training facts, of the same relation or of any, and those whose removal would change most."""
+    def _facts(self, triple: Triples, count: int, same_relation: bool) -> tuple[list[Reason], list[Reason]]:
+        """The nearest training facts, and those of the head or the tail whose removal would change the score most."""
         facts, ends = self.graph.train, torch.cat([triple.head, triple.tail])
-        facts = facts[(facts.rows() != triple.rows()).any(1)]
-        around = facts[facts.relation == triple.relation] if same_relation else facts
+        facts = facts[(facts.to_rows() != triple.to_rows()).any(1)]
+        related = facts[facts.relation == triple.relation] if same_relation else facts
         touching = facts[torch.isin(facts.head, ends) | torch.isin(facts.tail, ends)]
-        near, weighed = self.nearest(triple, around, count), self.nearest(triple, touching, WEIGHED)
-        effects = self.influence.of_removing(Triples.cat([near, weighed]), triple)
-        best = effects[len(near) :].abs().topk(min(count, len(weighed))).indices
-        strongest = self.reasons(triple, weighed[best], effects[len(near) :][best])
-        return self.reasons(triple, near, effects[: len(near)]), strongest
+        nearest = self._nearest(triple, related, count)
+        candidates = self._nearest(triple, touching, CANDIDATES)
+        effects = self.influence.of_removing(Triples.cat([nearest, candidates]), triple)
+        near_effects, effects = effects.split([len(nearest), len(candidates)])
+        strongest = effects.abs().topk(min(count, len(candidates))).indices
+        reasons = self._reasons(triple, candidates[strongest], effects[strongest])
+        return self._reasons(triple, nearest, near_effects), reasons
 
-    def nearest(self, triple: Triples, facts: Triples, count: int) -> Triples:
+    def _nearest(self, triple: Triples, facts: Triples, count: int) -> Triples:
         """The facts whose tokens are nearest to that of the triple."""
-        far = [self.distances(triple, some) for some in facts.chunks(4096)]
-        return facts[torch.cat(far).topk(min(count, len(facts)), largest=False).indices] if far else facts
+        if not len(facts):
+            return facts
+        distance = torch.cat([self._distances(triple, chunk) for chunk in facts.chunks(CHUNK)])
+        return facts[distance.topk(min(count, len(facts)), largest=False).indices]
 
-    def distances(self, triple: Triples, facts: Triples) -> Tensor:
-        """(n,): |S (x' - x)|; S stretches each u_k by (1 - tau w_k)^-1 = 1 + 2 tau a_k and leaves the rest."""
-        between = self.compose(facts) - self.compose(triple)
-        square = between.square().sum(-1)
+    def _distances(self, triple: Triples, facts: Triples) -> Tensor:
+        """(n,): |S (x' - x)|; S scales each u_k by (1 - tau w_k)^-1 = 1 + 2 tau a_k and keeps what is orthogonal to all."""
+        difference = self.compose(facts) - self.compose(triple)
+        square = difference.square().sum(-1)
         if self.harmony is not None:
-            stretch = 1 + 2 * self.harmony.tau * self.eigen[0]
-            along = between @ self.eigen[1].T.to(between.dtype)
-            square = square + along.square() @ (stretch.square() - 1).to(between.dtype)
+            eigenvalues, vectors = self.form.principal
+            scale = 1 + 2 * self.harmony.tau * eigenvalues
+            along = difference @ vectors.T.to(difference.dtype)
+            square = square + along.square() @ (scale.square() - 1).to(difference.dtype)
         return square.clamp(min=0).sqrt()
 
-    def reasons(self, triple: Triples, facts: Triples, effects: Tensor) -> list[Reason]:
+    def _reasons(self, triple: Triples, facts: Triples, effects: Tensor) -> list[Reason]:
         if not len(facts):
             return []
-        columns = self.graph.spell(facts), self.distances(triple, facts).tolist(), effects.tolist()
+        columns = self.graph.names_of(facts), self._distances(triple, facts).tolist(), effects.tolist()
         return [Reason(*row) for row in zip(*columns, strict=True)]
 
 
-def _furthest(reach: Tensor, names: Any, count: int) -> list[Extreme]:
-    best = reach.topk(min(count, len(reach)))
-    return [Extreme(*pair) for pair in zip(names(best.indices), best.values.tolist(), strict=True)]
+def _furthest(projections: Tensor, name: Callable[[int], str | Names], count: int) -> list[Example]:
+    """The `count` largest projections (n,), by name."""
+    furthest = projections.topk(min(count, len(projections)))
+    return [
+        Example(name(i), value) for i, value in zip(furthest.indices.tolist(), furthest.values.tolist(), strict=True)
+    ]

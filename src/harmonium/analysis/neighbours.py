@@ -1,36 +1,73 @@
-"""Semantic neighbourhoods: the triplets nearest to one, when one slot changes, by composed vector and by token.
+"""The nearest triplets to one when one slot changes, by composed vector and by token; or the nearest entities.
 
-The neighbourhood of Switzerland in (Switzerland, official language, French) is found among the triplets
-(e, official language, French). Tokens differ by S times what composed vectors differ by, so the same entity has other
-neighbours in each of its guises.
+A guise is an entity as it appears in one triple, among the entities that could take its place: that of Switzerland in
+(Switzerland, official language, French) stands among the triplets (e, official language, French). Tokens differ by S times
+what composed vectors differ by, so the same entity has other neighbours in each of its guises.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmonium.errors import HarmoniumError
-from harmonium.evaluation import rank
-from harmonium.graph import Answers, Graph, Slot, Triples
-from harmonium.harmony import Harmony
-from harmonium.model import GradientGraph, Snapshot
-from harmonium.rows import Tabular
+from harmonium.analysis.entity_tokens import RIDGE, entity_tokens
+from harmonium.data.graph import Graph
+from harmonium.data.index import KnownAnswers
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.ranking import rank
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony
+from harmonium.model.scoring import EmbeddingScorer
+from harmonium.run.run import Run, open_run
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.frames import Tabular
+
+
+def neighbours(
+    run: Run | str | Path,
+    head: str,
+    relation: str,
+    tail: str,
+    slot: str = "head",
+    count: int = 5,
+    typed: bool = True,
+    of: str = "triplets",
+    ridge: float = RIDGE,
+) -> Neighbourhood | EntityNeighbourhood:
+    """The nearest triplets to one when one slot changes, by composed vector and by token.
+
+    `typed`: only entities seen in that slot of the relation. `of="entities"`: the entity vectors nearest to the entity's
+    and to its token in the triplet (entity_tokens.py, where `ridge` is explained).
+
+    >>> harmonium.neighbours("runs/demo", "Switzerland", "official language", "French")
+    """
+    run = open_run(run)
+    if slot not in ("head", "tail"):
+        raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
+    if of not in ("triplets", "entities"):
+        raise HarmoniumError(f"neighbourhoods are of triplets or of entities, not of '{of}'")
+    if not ridge > 0:
+        raise HarmoniumError(f"ridge must be positive, not {ridge}: the slot map may have no inverse")
+    triple = run.graph.triple(head, relation, tail)
+    if of == "entities":
+        return entity_neighbours(run.model, run.graph, triple, Slot(slot), count, typed, ridge)
+    return nearest_triples(run.model, run.graph, triple, Slot(slot), count, typed)
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A triplet near the one asked about: who fills the slot in it, how far, whether it is a fact, and how it ranks."""
+    """A triplet near another: the entity in the slot that changes, and its distance."""
 
-    id: str  # tells apart what has the same name
+    id: str  # unambiguous where names repeat
     name: str
     distance: float
-    true: bool  # the triplet with this entity in the slot is a known fact
-    rank: float  # the place of this entity among the answers for the slot, other facts left out
+    true: bool  # the triplet is a known fact
+    rank: float  # filtered rank of the entity among the answers for the slot
 
 
 @dataclass(frozen=True)
@@ -41,119 +78,161 @@ class Neighbourhood(Tabular):
     slot: Slot
     composed: list[Neighbour]
     token: list[Neighbour]
-    true: bool  # of the triple itself
+    true: bool  # the triple itself is a known fact
     rank: float
 
     @property
     def columns(self) -> dict[str, list[Neighbour]]:
-        """What to show side by side."""
-        both = {"nearest composed": self.composed, "nearest token": self.token}
-        return {name: found for name, found in both.items() if found}
+        """Titles and neighbours, to show side by side."""
+        columns = {"nearest composed": self.composed, "nearest token": self.token}
+        return {title: neighbours for title, neighbours in columns.items() if neighbours}
 
     def records(self) -> list[dict[str, Any]]:
-        return side_by_side(composed=self.composed, token=self.token)
+        return _records(composed=self.composed, token=self.token)
 
     def to_json(self) -> dict[str, Any]:
-        sides = {"composed": self.composed, "token": self.token}
-        return {
-            "triple": self.triple,
-            "slot": self.slot.value,
-            "true": self.true,
-            "rank": self.rank,
-            **{side: [vars(neighbour) for neighbour in found] for side, found in sides.items()},
-        }
+        return asdict(self)
 
 
-def side_by_side(**sides: list[Neighbour]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class EntityNeighbourhood(Tabular):
+    """The entities nearest to one, and to its token in a triple."""
+
+    triple: tuple[str, str, str]
+    slot: Slot
+    entity: list[Neighbour]
+    token: list[Neighbour]
+    residual: float
+    condition: float
+    ridge: float
+
+    @property
+    def columns(self) -> dict[str, list[Neighbour]]:
+        return {"nearest to the entity": self.entity, "nearest to its token": self.token}
+
+    def records(self) -> list[dict[str, Any]]:
+        return _records(entity=self.entity, token=self.token)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _records(**spaces: list[Neighbour]) -> list[dict[str, Any]]:
     """Neighbours in several spaces as rows of one table."""
     return [
-        {"space": space, "place": place, **vars(neighbour)}
-        for space, found in sides.items()
-        for place, neighbour in enumerate(found, start=1)
+        {"space": space, "position": position, **asdict(neighbour)}
+        for space, neighbours in spaces.items()
+        for position, neighbour in enumerate(neighbours, start=1)
     ]
+
+
+@torch.no_grad()
+def nearest_triples(
+    model: GradientGraph, graph: Graph, triple: Triples, slot: Slot = Slot.HEAD, count: int = 5, typed: bool = True
+) -> Neighbourhood:
+    """The `count` nearest triplets to a triple (one row) when `slot` changes."""
+    guise = Guise(model, graph, triple, slot, typed)
+    nearest = {space: guise.nearest(vectors, count) for space, vectors in guise.spaces.items()}
+    is_fact, entity_rank = bool(guise.is_fact[guise.is_entity]), guise.ranks(triple[slot])[0]
+    return Neighbourhood(guise.title, slot, nearest["composed"], nearest.get("token", []), is_fact, entity_rank)
+
+
+@torch.no_grad()
+def entity_neighbours(
+    model: GradientGraph,
+    graph: Graph,
+    triple: Triples,
+    slot: Slot = Slot.HEAD,
+    count: int = 5,
+    typed: bool = True,
+    ridge: float = RIDGE,
+) -> EntityNeighbourhood:
+    """The `count` entities nearest to an entity and to its token in this triple."""
+    guise = Guise(model, graph, triple, slot, typed)
+    token = entity_tokens(model, triple, slot, ridge)
+    vectors = guise.scorer.entities[guise.candidates].double()
+    near_entity, near_token = guise.nearest(vectors, count), guise.nearest(vectors, count, token.vectors)
+    trust = token.residual.item(), token.condition.item()
+    return EntityNeighbourhood(guise.title, slot, near_entity, near_token, *trust, ridge)
 
 
 @dataclass(frozen=True)
 class Guise:
-    """An entity as one triple shows it: the entities that could stand in its place, and what is known of them."""
+    """An entity in one slot of one triple, and the candidates for that slot."""
 
     model: GradientGraph
     graph: Graph
     triple: Triples  # one row
     slot: Slot = Slot.HEAD
-    typed: bool = True  # only entities seen in that slot of the relation, in any split
+    typed: bool = True  # candidates: only entities seen in that slot of the relation, in any split
 
     def __post_init__(self) -> None:
         if self.slot is Slot.RELATION:
             raise HarmoniumError("neighbourhoods are of entities: choose the slot head or tail")
 
     @cached_property
-    def others(self) -> Tensor:
-        """(n,): who may stand in the slot, the entity itself included."""
+    def candidates(self) -> Tensor:
+        """(n,): the entities that may fill the slot, the entity itself included."""
         if not self.typed:
             return torch.arange(self.graph.n_entities)
-        seen = self.graph.fillers(self.slot).lookup(self.triple.relation)[1]
-        return torch.cat([seen, self.triple[self.slot]]).unique()
+        seen = self.graph.slot_candidates(self.slot).lookup(self.triple.relation)[1]
+        candidates: Tensor = torch.cat([seen, self.triple[self.slot]]).unique()
+        return candidates
 
     @cached_property
-    def here(self) -> Tensor:
-        """(n,) bool: which of the others is the entity itself."""
-        return self.others == self.triple[self.slot]
+    def is_entity(self) -> Tensor:
+        """(n,) bool: which candidate is the entity itself."""
+        return self.candidates == self.triple[self.slot]
 
     @cached_property
-    def known(self) -> Answers:
-        return self.graph.answers(self.slot)
+    def known(self) -> KnownAnswers:
+        return self.graph.known_answers(self.slot)
 
     @cached_property
-    def truth(self) -> Tensor:
-        """(n,) bool: whether the triplet with each other entity is a fact."""
-        return self.known.contain(self.triplets(self.others))
+    def is_fact(self) -> Tensor:
+        """(n,) bool: whether the triplet with each candidate is a known fact."""
+        return self.known.contain(self.triplets(self.candidates))
 
     @cached_property
-    def snapshot(self) -> Snapshot:
-        return self.model.snapshot()
+    def scorer(self) -> EmbeddingScorer:
+        return self.model.scorer()
 
     @cached_property
     def composed(self) -> Tensor:
-        """(n, dim): the triplets' vectors, as the question for this slot composes them."""
-        return self.snapshot.slot_map(self.slot, self.triple).apply(self.snapshot.entities[self.others])
+        """(n, dim): the composed vector of the triplet with each candidate."""
+        return self.scorer.slot_map(self.slot, self.triple).apply(self.scorer.entities[self.candidates])
+
+    @property
+    def spaces(self) -> dict[str, Tensor]:
+        """(n, dim): composed vectors and, for a Gradient Graph, tokens up to a common shift."""
+        if isinstance(self.model.form, Harmony):
+            return {"composed": self.composed, "token": self.composed @ self.model.form.token_map()}
+        return {"composed": self.composed}
 
     @property
     def title(self) -> tuple[str, str, str]:
-        return self.graph.spell(self.triple)[0]
+        return self.graph.names_of(self.triple)[0]
 
-    def triplets(self, others: Tensor) -> Triples:
-        """(n,): the triple with each other entity in the slot."""
-        columns = {s: others if s is self.slot else self.triple[s].repeat(len(others)) for s in Slot}
-        return Triples(*columns.values())
+    def triplets(self, entities: Tensor) -> Triples:
+        """(n,): the triple with each of the entities in the slot."""
+        columns = {s: entities if s is self.slot else self.triple[s].repeat(len(entities)) for s in Slot}
+        return Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])
 
-    def ranks(self, others: Tensor) -> list[float]:
+    def ranks(self, entities: Tensor) -> list[float]:
         """The filtered rank of each entity as an answer for the slot."""
-        candidates = self.graph.fillers(self.slot) if self.typed else None
-        return rank(self.snapshot, self.triplets(others), self.slot, self.known, candidates).values().tolist()
+        candidates = self.graph.slot_candidates(self.slot) if self.typed else None
+        ranks = rank(self.scorer, self.triplets(entities), self.slot, self.known, candidates)
+        return list(ranks.values().tolist())
 
-    def nearest(self, vectors: Tensor, centre: Tensor, count: int) -> list[Neighbour]:
-        """The `count` others whose vectors (n, any) are nearest to a centre (any,), the entity itself left out."""
-        distance = (vectors - centre).norm(dim=-1)
-        distance[self.here] = torch.inf
-        best = distance.topk(min(count, len(self.others) - 1), largest=False)
-        if not len(best.indices):
+    def nearest(self, vectors: Tensor, count: int, centre: Tensor | None = None) -> list[Neighbour]:
+        """The `count` candidates whose vectors (n, any) are nearest to a centre (default: the entity's), itself excluded."""
+        centre = vectors[self.is_entity] if centre is None else centre
+        distance = torch.linalg.vector_norm(vectors - centre, dim=-1)
+        distance[self.is_entity] = torch.inf
+        nearest = distance.topk(min(count, len(self.candidates) - 1), largest=False)
+        if not len(nearest.indices):
             return []
-        entities = self.others[best.indices]
-        columns = (entities.tolist(), best.values.tolist(), self.truth[best.indices].tolist(), self.ranks(entities))
-        names = self.graph.entities
-        return [Neighbour(names.ids[entity], names.name(entity), *rest) for entity, *rest in zip(*columns, strict=True)]
-
-
-@torch.no_grad()
-def neighbours(
-    model: GradientGraph, graph: Graph, triple: Triples, slot: Slot = Slot.HEAD, count: int = 5, typed: bool = True
-) -> Neighbourhood:
-    """The `count` nearest triplets to one triple when `slot` changes; `typed` keeps to entities seen in that slot."""
-    guise = Guise(model, graph, triple, slot, typed)
-    spaces = [guise.composed]
-    if isinstance(model.form, Harmony):
-        spaces.append(guise.composed @ model.form.token_map())
-    found = [guise.nearest(vectors, vectors[guise.here], count) for vectors in spaces]
-    itself = bool(guise.truth[guise.here]), guise.ranks(triple[slot])[0]
-    return Neighbourhood(guise.title, slot, found[0], found[1] if len(found) > 1 else [], *itself)
+        entities, names = self.candidates[nearest.indices], self.graph.entities
+        is_fact = self.is_fact[nearest.indices].tolist()
+        rows = zip(entities.tolist(), nearest.values.tolist(), is_fact, self.ranks(entities), strict=True)
+        return [Neighbour(names.ids[entity], names.name(entity), *rest) for entity, *rest in rows]

@@ -1,6 +1,4 @@
-"""How exactly matrices are multiplied: in training their operands may be rounded, since gradients are noisier than that."""
-
-from __future__ import annotations
+"""Precision of matrix products: in training operands may be rounded, since gradients are noisier than that."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from torch import Tensor
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Products inside the block: "highest" is exact, "high" may round operands, to TF32 or bfloat16. Sums are float32."""
+    """Products inside the block: "highest" is exact, "high" may round operands to TF32 or bfloat16. Sums are float32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -27,12 +25,14 @@ def may_round() -> bool:
 
 @cache
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies matrices of bfloat16, rather than to emulate it."""
-    known = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+    """Whether this processor multiplies bfloat16 matrices in hardware."""
+    if not hasattr(torch.cpu, "get_capabilities"):
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def operands(table: Tensor) -> torch.dtype:
-    """What a plain PyTorch product of such numbers has for operands."""
+def operand_dtype(table: Tensor) -> torch.dtype:
+    """The dtype of the operands of a plain PyTorch product of such numbers."""
     rounded = may_round() and table.dtype == torch.float32 and not table.is_cuda and has_bfloat16()
     return torch.bfloat16 if rounded else table.dtype

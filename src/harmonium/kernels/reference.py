@@ -1,17 +1,24 @@
-"""The specification: scores of candidates by composing every one of them. Slow, plain, right."""
+"""The reference backend, which defines the scores: every candidate is composed. Slow, plain, right."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from torch import Tensor
 from torch.nn import functional as F
 
+from harmonium.kernels.interfaces import SlotMapLike
+from harmonium.kernels.quadratic_form import QuadraticForm
 
-def all_scores(form, slot_map, candidates: Tensor) -> Tensor:
+
+def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
     """(b, n): form(compose(...)) of each query with each of the shared candidates (n, slot_dim)."""
     return form(slot_map.beside_candidates().apply(candidates))
 
 
-def sampled_scores(form, slot_maps, table: Tensor, ids) -> list[Tensor]:
-    """(b, n) for each slot map: the same with candidates of each query's own, rows ids (b, n) of the table."""
-    pairs = zip(slot_maps, ids, strict=True)
-    return [form(slot_map.beside_candidates().apply(F.embedding(some, table))) for slot_map, some in pairs]
+def sampled_scores(
+    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor]
+) -> list[Tensor]:
+    """(b, n) for each slot map: the same with candidates for each query, rows ids (b, n) of the table."""
+    return [
+        form(slot_map.beside_candidates().apply(F.embedding(candidates, table)))
+        for slot_map, candidates in zip(slot_maps, ids, strict=True)
+    ]

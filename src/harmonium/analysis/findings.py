@@ -1,0 +1,212 @@
+"""Checks of a graph, each with a finding: repeated facts, leaks into test, redundant relations, unseen and odd names."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
+
+LEVELS = ("ok", "warning", "leaking")
+BOUNDS = {  # the share of test facts above which a finding is a warning, and a leak
+    "overlap": (0.0, 0.01),
+    "redundant": (0.02, 0.2),
+    "symmetric": (0.5, 1.0),
+    "Cartesian": (0.2, 1.0),
+    "unseen": (0.1, 1.0),
+}
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: what it found, how serious that is, what to do."""
+
+    name: str
+    text: str
+    level: str = "ok"
+    advice: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    examples: Sequence[str] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The text, with examples unless all is well."""
+        if self.level == "ok" or not self.examples:
+            return self.text
+        return f"{self.text}; such as {', '.join(self.examples[:3])}"
+
+
+def find_all(graph: Graph, split: str, implied: Tensor) -> list[Finding]:
+    """All checks; `implied` (kinds, n) says which facts of the split rules of each kind derive from train."""
+    facts = graph.splits[split]
+    return [
+        *_repeated(graph),
+        *_leaks(implied, split),
+        _linked_pairs(graph, facts, split),
+        *_shapes(graph, facts, split),
+        *_unseen(graph),
+        _self_loops(graph),
+        *_degrees(graph),
+        _names(graph.entities),
+        _names(graph.relations),
+    ]
+
+
+def _ratio(count: int, total: int, what: str) -> str:
+    return f"{count:,} of {total:,} {what} ({count / max(1, total):.1%})"
+
+
+def _level(kind: str, share: float) -> str:
+    warning, leaking = BOUNDS[kind]
+    return "leaking" if share > leaking else "warning" if share > warning else "ok"
+
+
+def _repeated(graph: Graph) -> Iterator[Finding]:
+    """Triples that occur more than once: in a split (including those that reading dropped), or in several."""
+    known = {split: graph.known_answers(Slot.TAIL, (split,)) for split in SPLITS}
+    repeated = {split: len(facts) - len(known[split].index.values) for split, facts in graph.splits.items()}
+    dropped = dict.fromkeys(SPLITS, 0) | {note.split: note.count for note in graph.notes if note.kind == "repeated"}
+    text = f"{sum(repeated.values()):,} within a split, {sum(dropped.values()):,} more were dropped while reading"
+    level, numbers = "warning" if any(repeated.values()) else "ok", {"left": repeated, "dropped": dropped}
+    yield Finding("repeated triples", text, level, "drop repeated triples (--clean)", numbers)
+    overlaps = {
+        f"{split} in {earlier}": int(known[earlier].contain(graph.splits[split]).sum())
+        for split, earlier in (("test", "train"), ("valid", "train"), ("test", "valid"))
+    }
+    share = max(overlaps[f"{split} in train"] / max(1, len(graph.splits[split])) for split in ("valid", "test"))
+    level = _level("overlap", share)
+    if level == "ok" and overlaps["test in valid"]:
+        level = "warning"
+    text = _ratio(overlaps["test in train"], len(graph.test), "test facts are also in train")
+    text += f"; valid in train {overlaps['valid in train']:,}, test in valid {overlaps['test in valid']:,}"
+    advice = "drop from valid and test the facts of earlier splits (--clean)"
+    yield Finding("split overlap", text, level, advice, overlaps)
+
+
+def _leaks(implied: Tensor, split: str) -> Iterator[Finding]:
+    """Facts that a confident rule of one step derives from train."""
+    n = implied.shape[1]
+    counts = dict(zip(KINDS, implied.sum(1).tolist(), strict=True))
+    symmetric = counts.pop("symmetric")
+    redundant = int(implied[:-1].any(0).sum())  # symmetric is the last kind
+    text = _ratio(redundant, n, f"{split} facts follow from another relation in train")
+    text += ": " + ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
+    share = redundant / max(1, n)
+    advice = "compare results with those of rules alone, and report on a cleaned copy (--clean) too"
+    numbers = {**counts, "facts": redundant, "share": share, "with symmetric": int(implied.any(0).sum())}
+    yield Finding("redundant relations", text, _level("redundant", share), advice, numbers)
+    text = _ratio(symmetric, n, f"{split} facts are a train fact of a symmetric relation, reversed")
+    share = symmetric / max(1, n)
+    advice = "report symmetric relations apart: a model that learns the symmetry has these answers"
+    numbers = {"facts": symmetric, "share": share}
+    yield Finding("symmetric leakage", text, _level("symmetric", share), advice, numbers)
+
+
+def _linked_pairs(graph: Graph, facts: Triples, split: str) -> Finding:
+    """Facts whose two entities are connected by any relation in train."""
+    n = graph.n_entities
+    pairs = (graph.train.head * n + graph.train.tail).unique()
+    same = torch.isin(facts.head * n + facts.tail, pairs)
+    reverse = torch.isin(facts.tail * n + facts.head, pairs)
+    numbers = {"same": int(same.sum()), "reversed": int(reverse.sum()), "either": int((same | reverse).sum())}
+    text = _ratio(numbers["either"], len(facts), f"{split} facts connect two entities that train connects")
+    text += f": in the same direction {numbers['same']:,}, reversed {numbers['reversed']:,}, by any relation"
+    return Finding("linked pairs", text, numbers=numbers)
+
+
+def _shapes(graph: Graph, facts: Triples, split: str) -> Iterator[Finding]:
+    """Relations that connect almost all of their heads with almost all of their tails, or have a single head or tail."""
+    by_head = graph.slot_candidates(Slot.HEAD)
+    relations, heads = by_head.keys, by_head.offsets.diff()
+    tails = graph.slot_candidates(Slot.TAIL).offsets.diff()
+    pairs = relations_by_pair(graph.facts(), graph.n_entities).values.bincount(minlength=graph.n_relations)[relations]
+    cartesian = relations[(pairs >= REDUNDANCY * heads * tails) & (torch.minimum(heads, tails) >= MIN_SUPPORT)]
+    count = int(torch.isin(facts.relation, cartesian).sum())
+    text = _ratio(len(cartesian), graph.n_relations, "relations connect almost all heads with almost all tails")
+    text += f"; they contain {count:,} {split} facts"
+    level = _level("Cartesian", count / max(1, len(facts)))
+    advice = "report Cartesian relations apart: which entities occur in them is all there is to know"
+    numbers = {"relations": len(cartesian), "facts": count}
+    examples = [graph.relations.name(relation) for relation in cartesian[:EXAMPLES].tolist()]
+    yield Finding("Cartesian relations", text, level, advice, numbers, examples)
+    one_sided = relations[(heads == 1) | (tails == 1)]
+    text = _ratio(len(one_sided), graph.n_relations, "relations have a single head or a single tail")
+    examples = [graph.relations.name(relation) for relation in one_sided[:EXAMPLES].tolist()]
+    yield Finding("one-sided relations", text, numbers={"relations": len(one_sided)}, examples=examples)
+
+
+def _unseen(graph: Graph) -> Iterator[Finding]:
+    """Entities and relations of valid and test that are not in train."""
+    for kind, slots in (("entities", (Slot.HEAD, Slot.TAIL)), ("relations", (Slot.RELATION,))):
+        seen = torch.cat([graph.train[slot] for slot in slots]).unique()
+        numbers, texts, largest = {}, [], 0.0
+        for split in ("valid", "test"):
+            facts = graph.splits[split]
+            columns = torch.stack([facts[slot] for slot in slots])  # (slots, n)
+            unseen = ~torch.isin(columns, seen)
+            n_names, n_facts = len(columns[unseen].unique()), int(unseen.any(0).sum())
+            numbers[split] = {kind: n_names, "facts": n_facts}
+            texts.append(f"{n_names:,} in {_ratio(n_facts, len(facts), f'{split} facts')}")
+            largest = max(largest, n_facts / max(1, len(facts)))
+        text = f"{kind} missing from train: {'; '.join(texts)}"
+        advice = f"split again, or report without the facts of unseen {kind} too"
+        yield Finding(f"unseen {kind}", text, _level("unseen", largest), advice, numbers)
+
+
+def _self_loops(graph: Graph) -> Finding:
+    facts = graph.facts()
+    loops = facts[facts.head == facts.tail]
+    text = _ratio(len(loops), len(facts), "facts connect an entity with itself")
+    examples = [" · ".join(names) for names in graph.names_of(loops[:EXAMPLES])]
+    return Finding("self-loops", text, numbers={"facts": len(loops)}, examples=examples)
+
+
+def _degrees(graph: Graph) -> Iterator[Finding]:
+    """How unequally facts are spread over entities, and the entities without any."""
+    facts = graph.facts()
+    degree = torch.cat([facts.head, facts.tail]).bincount(minlength=graph.n_entities)
+    isolated = (degree == 0).nonzero()[:, 0].tolist()
+    text = _ratio(len(isolated), graph.n_entities, "entities are in no fact")
+    examples = [graph.entities.name(entity) for entity in isolated[:EXAMPLES]]
+    yield Finding("isolated entities", text, numbers={"entities": len(isolated)}, examples=examples)
+    numbers = {"gini": gini(degree), "median": int(degree.median()) if len(degree) else 0}
+    largest = degree.argsort(descending=True, stable=True)[:EXAMPLES].tolist()
+    examples = [f"{graph.entities.name(entity)} {int(degree[entity]):,}" for entity in largest]
+    text = f"Gini {numbers['gini']:.2f}, median {numbers['median']:,} facts; most: {', '.join(examples[:3])}"
+    yield Finding("degree skew", text, numbers=numbers, examples=examples)
+
+
+def gini(counts: Tensor) -> float:
+    """Gini coefficient: 0 when all counts are equal, towards 1 when one has everything."""
+    n, total = len(counts), int(counts.sum())
+    if not total:
+        return 0.0
+    position = torch.arange(1, n + 1, dtype=torch.float64)
+    return float(2 * (position * counts.sort().values).sum() / (n * total) - (n + 1) / n)
+
+
+def _names(vocabulary: Vocabulary) -> Finding:
+    """Names with stray spaces, and names that differ only in case, spaces or underscores.
+
+    Several entities may share a label, so similar labels are no warning; similar identifiers are.
+    """
+    texts = dict.fromkeys([*vocabulary.ids, *(vocabulary.labels or ())])
+    stray = [text for text in texts if text != text.strip() or "  " in text or not text.isprintable()]
+    similar: dict[str, list[str]] = {}
+    for text in vocabulary.names:
+        plain = unicodedata.normalize("NFKC", text).casefold().replace("_", " ")
+        similar.setdefault(" ".join(plain.split()), []).append(text)
+    groups = [group for group in similar.values() if len(group) > 1]
+    plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
+    text = f"that differ only in case, spaces or underscores: {len(groups):,}; with stray spaces: {len(stray):,}"
+    level = "warning" if stray or (groups and vocabulary.labels is None) else "ok"
+    advice = f"trim and merge the names of {plural}: two spellings are learned as two {plural}"
+    examples = [*(" = ".join(map(repr, group[:3])) for group in groups[:EXAMPLES]), *map(repr, stray[:EXAMPLES])]
+    return Finding(f"names of {plural}", text, level, advice, {"alike": len(groups), "stray": len(stray)}, examples)

@@ -1,0 +1,63 @@
+"""What a graph or a run contains."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.run.run import Run
+from harmonium.runtime.folders import is_unfinished
+
+
+def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
+    """The contents of a graph (counts, relations with an example) and, for a run, its settings, training and metrics.
+
+    >>> harmonium.info("atlas")["graph"]["entities"]
+    """
+    source = graph_or_run
+    if isinstance(source, str | Path):
+        is_run = (Path(source) / "run.json").is_file() or is_unfinished(Path(source))
+        source = Run.load(source) if is_run else load(source)
+    if isinstance(source, Run):
+        return {"run": _describe_run(source), "graph": _describe_graph(source.graph)}
+    return {"graph": _describe_graph(source)}
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    return {
+        "path": str(run.path),
+        "settings": {"model": asdict(run.config.model), "train": asdict(run.config.train)},
+        "parameters": sum(p.numel() for p in run.model.parameters()),
+        "epochs": len(run.history.rows),
+        "best_epoch": run.history.best_epoch,
+        "stopped": run.history.stopped,
+        "seconds": run.history.seconds,
+        "metrics": run.evaluation.to_json() if run.evaluation else {},
+    }
+
+
+def _describe_graph(graph: Graph) -> dict[str, Any]:
+    relation, size = graph.train.relation, len(graph.train)
+    counts = relation.bincount(minlength=graph.n_relations)
+    first = torch.full((graph.n_relations,), size).scatter_reduce_(0, relation, torch.arange(size), "amin")
+    categories = graph.categories()
+    return {
+        "name": graph.name,
+        "entities": graph.n_entities,
+        "relations": graph.n_relations,
+        "triples": {split: len(facts) for split, facts in graph.splits.items()},
+        "unseen": {split: int(graph.unseen(graph.splits[split]).sum()) for split in ("valid", "test")},
+        "notes": [str(note) for note in graph.notes],
+        "by_relation": [
+            {
+                "name": graph.relations.name(r),
+                "train": int(counts[r]),
+                "category": categories[r],
+                "example": graph.names_of(graph.train[first[r : r + 1]])[0] if counts[r] else None,
+            }
+            for r in counts.argsort(descending=True, stable=True).tolist()
+        ],
+    }

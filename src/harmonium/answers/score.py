@@ -1,0 +1,111 @@
+"""Score given facts: score, probability, rank."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harmonium.answers.probability import Calibration, calibration_for, count_other_answers
+from harmonium.answers.query import identifiers
+from harmonium.answers.result_file import write_rows
+from harmonium.data.columns import COLUMNS
+from harmonium.data.fact_file import CHUNK, read_triples
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.candidates import score_and_log_normaliser
+from harmonium.evaluation.ranking import rank
+from harmonium.model.scoring import Scorer
+from harmonium.run.run import Run, open_run
+from harmonium.runtime.frames import ResultList
+
+Facts = str | Path | Sequence[tuple[str, str, str]]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ScoredFact:
+    """A fact as the answer to (head, relation, ?) and, in the fields named head_..., to (?, relation, tail)."""
+
+    triple: tuple[str, str, str]  # identifiers
+    text: str
+    score: float
+    probability: float | None
+    rank: float  # among the answers that are not known facts; ties share the middle
+    head_probability: float | None
+    head_rank: float
+    known: str | None  # the split in which it is a fact, if any
+
+    def to_json(self) -> dict[str, Any]:
+        names = dict(zip(COLUMNS, self.triple, strict=True))
+        return names | {key: value for key, value in asdict(self).items() if key != "triple"}
+
+
+def score(
+    run: Run | str | Path, facts: Facts, out: str | Path | None = None, progress: Progress | None = None
+) -> ResultList[ScoredFact] | int:
+    """The score, probability and rank of each fact of a file or a list, and whether it is known.
+
+    With `out`, rows are written to that file as they come, and their number is returned.
+
+    >>> harmonium.score("runs/demo", [("Switzerland", "official language", "French")])
+    """
+    run = open_run(run)
+    calibration = calibration_for(run)
+
+    def results() -> Iterator[ScoredFact]:
+        for batch in batches_of_facts(facts, run.graph):
+            yield from score_triples(run.model, run.graph, batch, calibration)
+            if progress:
+                progress(len(batch))
+
+    if out is None:
+        return ResultList(results())
+    return write_rows(out, (result.to_json() for result in results()), str(run.path))
+
+
+def batches_of_facts(facts: Facts, graph: Graph) -> Iterator[Triples]:
+    """The facts of a file, or of a list of (head, relation, tail) names, as batches of triples."""
+    if isinstance(facts, str | Path):
+        yield from read_triples(facts, graph)
+        return
+    for start in range(0, len(facts), CHUNK):
+        yield Triples.cat([graph.triple(*fact) for fact in facts[start : start + CHUNK]])
+
+
+def score_triples(
+    scorer: Scorer, graph: Graph, triples: Triples, calibration: Calibration | None = None
+) -> Iterator[ScoredFact]:
+    """Each triple with its score, probabilities and ranks; one pass over the graph for all of them."""
+    if not len(triples):
+        return
+    scorer = scorer.prepare()
+    tails = _rate(scorer, graph, Slot.TAIL, triples, calibration)
+    heads = _rate(scorer, graph, Slot.HEAD, triples, calibration)
+    splits = split_of(graph, triples)
+    rows = zip(triples.to_rows().tolist(), graph.names_of(triples), tails, heads, splits, strict=True)
+    for row, names, tail, (_, head_probability, head_rank), split in rows:
+        yield ScoredFact(identifiers(graph, row), ", ".join(names), *tail, head_probability, head_rank, split)
+
+
+def split_of(graph: Graph, triples: Triples) -> list[str | None]:
+    """The first split in which each triple is a fact, or None."""
+    splits: list[str | None] = [None] * len(triples)
+    for split in reversed(SPLITS):
+        known = graph.known_answers(Slot.TAIL, (split,), triples).contain(triples)
+        for row in known.nonzero()[:, 0].tolist():
+            splits[row] = split
+    return splits
+
+
+def _rate(
+    scorer: Scorer, graph: Graph, slot: Slot, triples: Triples, calibration: Calibration | None
+) -> list[tuple[float, float | None, float]]:
+    """Score, probability and filtered rank of what fills the slot of each triple."""
+    known = graph.known_answers(slot, queries=triples)
+    scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples)
+    probabilities: list[float | None] = [None] * len(triples)
+    if calibration is not None and slot in calibration.fits:
+        others = count_other_answers(known, triples)
+        probabilities = calibration.fits[slot].probabilities(scores, log_normaliser, others).tolist()
+    ranks = rank(scorer, triples, slot, known).values().tolist()
+    return list(zip(scores.tolist(), probabilities, ranks, strict=True))

@@ -1,0 +1,1 @@
+"""A Graph, and how files, frames and endpoints become one: names, splits, formats, datasets."""

@@ -1,0 +1,178 @@
+"""Graphs by name, path or value (`load`), and written in another format (`convert`)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harmonium.data import download, graph_file
+from harmonium.data.download import Progress
+from harmonium.data.graph import Graph
+from harmonium.data.split import split
+from harmonium.runtime import folders, storage
+from harmonium.runtime.errors import HarmoniumError
+
+if TYPE_CHECKING:
+    from harmonium.data.formats.source import Options, Source
+
+WORTH_CACHING = 20_000  # training triples
+CACHE_VERSION = 4
+EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
+
+
+def load(
+    source: Any,
+    *,
+    seed: int = 0,
+    valid: float = 0.05,
+    test: float = 0.05,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Graph:
+    """A Graph from a name, a folder, a file of triples, sparql:URL, a pandas or polars frame or a networkx graph.
+
+    `options` (see formats/source.py: columns, separator, header, quotes, literals, language, query) say how to read it.
+    A source without splits is split by `seed` into train, valid and test (see `split`).
+    A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
+    there. Large graphs are cached in binary form under HARMONIUM_CACHE (default: ~/.cache/harmonium) until their files
+    change.
+
+    >>> harmonium.load("FB15K-237")
+    >>> harmonium.load("facts.csv", columns="from,kind,to")
+    """
+    if isinstance(source, Graph):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        from harmonium.data.formats import in_memory
+
+        graph = _encode(in_memory.read, source, options)
+    elif str(source).startswith("sparql:"):
+        from harmonium.data.formats import sparql
+
+        graph = _encode(sparql.read, str(source), options)
+    else:
+        path = locate(source, progress)
+        if path.suffix == graph_file.ENDING and path.is_file():
+            return graph_file.load(path)
+        graph = _load_path(path, options, progress)
+        if path.is_dir():
+            return graph
+    if len(graph.valid) or len(graph.test) or valid == test == 0:
+        return graph
+    return split(graph, seed=seed, valid=valid, test=test)
+
+
+def convert(
+    source: Any,
+    out: str | Path,
+    to: str | None = None,
+    valid: float = 0,
+    test: float = 0,
+    seed: int = 0,
+    overwrite: bool = False,
+    **options: Any,
+) -> Graph:
+    """Write a graph in another format, with its splits and names; a source without splits can be split on the way.
+
+    `out` is one file (its ending is the format) or a folder of splits in the format `to`; `options` are those of `load`.
+
+    >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
+    """
+    from harmonium.data import formats
+
+    out = Path(out)
+    if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+        raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
+    kind = formats.output_format(out, to)
+    graph = load(source, seed=seed, valid=valid, test=test, **options)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        notes = formats.write(graph, out, kind)
+    except OSError as error:
+        raise HarmoniumError(f"{out}: cannot be written ({error.strerror or error})") from error
+    return dataclasses.replace(graph, notes=(*graph.notes, *notes))
+
+
+def locate(name_or_path: str | os.PathLike[str], progress: Progress | None = None) -> Path:
+    """The folder or file of a graph: embedded, a path, a name in HARMONIUM_DATA, or a standard dataset, downloaded."""
+    name, path = str(name_or_path), Path(name_or_path)
+    if name in EMBEDDED:
+        return EMBEDDED[name]
+    if path.exists():
+        return path
+    data_folder = os.environ.get("HARMONIUM_DATA")
+    if data_folder and (Path(data_folder) / path).exists():
+        return Path(data_folder) / path
+    dataset = download.find(name)
+    if dataset is not None:
+        local = _local_copy(dataset, data_folder)
+        return local or download.fetch(dataset, storage.cache_folder() / "datasets", progress)
+    where = f" (nor in HARMONIUM_DATA={data_folder})" if data_folder else ""
+    raise HarmoniumError(
+        f"no graph at '{path}'{where}; give a folder with train.txt, a file of head TAB relation TAB tail lines, "
+        f"or a name: {', '.join((*EMBEDDED, *download.standard_datasets()))}"
+    )
+
+
+def _local_copy(dataset: str, data_folder: str | None) -> Path | None:
+    """A folder of HARMONIUM_DATA that spells the name of a standard dataset in another way."""
+    if not data_folder or not Path(data_folder).is_dir():
+        return None
+    folders_there = (folder for folder in Path(data_folder).iterdir() if folder.is_dir())
+    return next((folder for folder in folders_there if download.find(folder.name) == dataset), None)
+
+
+def _load_path(path: Path, options: dict[str, Any], progress: Progress | None) -> Graph:
+    """A graph from its cache, or from its files and then cached."""
+    cached = _cache_path(path, options)
+    if cached.is_file():
+        with contextlib.suppress(HarmoniumError):  # a damaged cache is written again
+            return graph_file.load(cached)
+    from harmonium.data import formats
+
+    graph = _encode(formats.read, path, options, progress)
+    if len(graph.train) >= WORTH_CACHING and _write_cache(graph, cached):
+        return graph_file.load(cached)
+    return graph
+
+
+def _encode(
+    read: Callable[[Any, Options], Source], source: Any, options: dict[str, Any], progress: Progress | None = None
+) -> Graph:
+    from harmonium.data.formats.encode import encode
+    from harmonium.data.formats.source import Options
+
+    known = {field.name for field in dataclasses.fields(Options)} - {"progress"}
+    unknown = options.keys() - known
+    if unknown:
+        raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {', '.join(sorted(known))}")
+    return encode(read(source, Options(**options, progress=progress)))
+
+
+def _cache_path(path: Path, options: dict[str, Any]) -> Path:
+    """The cache of a graph, named by the names, sizes and times of its files."""
+    others = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
+    files = sorted({file for file in (path, *others) if file.is_file()})
+    state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = repr((CACHE_VERSION, state, sorted(options.items())))
+    return storage.cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
+
+
+def _write_cache(graph: Graph, cached: Path) -> bool:
+    """Write the cache atomically; False if it cannot be written, which is no error."""
+    with contextlib.suppress(OSError):
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in cached.parent.glob(f"{cached.stem}.*.draft"):  # of processes that were killed
+            if not folders.is_alive(int(leftover.suffixes[-2][1:])):
+                leftover.unlink()
+        temporary = cached.with_suffix(f".{os.getpid()}.draft")
+        with temporary.open("wb") as file:
+            file.writelines(graph_file.parts(graph))
+        temporary.replace(cached)
+        return True
+    return False

@@ -1,0 +1,81 @@
+"""Graphs in other formats: each format is a module with `detect`, `read` and `write`.
+
+`read` gives a `Source` of names, which encode.py turns into a Graph.
+"""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+from harmonium.data import graph_file
+from harmonium.data.compressed import create_file, strip_compression
+from harmonium.data.formats import csv, libkge, openke, parquet, rdf, tsv
+from harmonium.data.formats.source import Options, Source
+from harmonium.data.graph import Graph, Note
+from harmonium.runtime.errors import HarmoniumError
+
+FOLDERS: dict[str, ModuleType] = {"openke": openke, "libkge": libkge}  # always a folder
+FORMATS = FOLDERS | {"rdf": rdf, "parquet": parquet, "csv": csv, "tsv": tsv}  # the first that detects a path reads it
+WRITERS = {"tsv": tsv, "txt": tsv, "csv": csv, "parquet": parquet, "nt": rdf, "ttl": rdf, "nq": rdf}  # file or folder
+UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # endings of files, not of folders
+
+
+def read(path: Path, options: Options) -> Source:
+    """Read a file or folder with the first format that recognises it."""
+    for module in FORMATS.values():
+        if module.detect(path, options):
+            source: Source = module.read(path, options)
+            return source
+    content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+    expected = "train.txt, .tsv, .csv, .parquet or .nt (or train2id.txt, train.del)"
+    raise HarmoniumError(f"{path}: not a graph: expected {expected}, found {content}")
+
+
+def output_format(out: Path, to: str | None = None) -> str:
+    """The format that a file's ending or `to` asks for; default for a folder: tsv."""
+    ending = strip_compression(out).suffix.removeprefix(".")
+    is_file = ending in (*WRITERS, "graph")
+    to = to or (ending if is_file else "tsv")
+    known = (*WRITERS, *FOLDERS, "graph")
+    if to not in known:
+        raise HarmoniumError(f"cannot write '{to}'; there are {', '.join(known)}")
+    if (is_file and to != ending) or (not is_file and to == "graph"):
+        raise HarmoniumError(f"'{out.name}' and --to {to} disagree; name a folder, or a file that ends in .{to}")
+    if ending and not is_file and not out.is_dir() and re.fullmatch(UNSUPPORTED, ending):
+        raise HarmoniumError(
+            f"cannot write .{ending}; a file ends in .{', .'.join((*WRITERS, 'graph'))}, or name a folder"
+        )
+    if ending in ("parquet", "graph") and strip_compression(out) != out:
+        raise HarmoniumError(f"'{out.name}': a .{ending} file is not compressed again; drop {out.suffix}")
+    return to
+
+
+def write(graph: Graph, out: Path, to: str) -> list[Note]:
+    """Write a graph as one file or as a folder of splits; returns notes for the user."""
+    splits = [split for split, triples in graph.splits.items() if len(triples)]
+    if out.is_dir():
+        _remove_splits(out)
+    if to == "graph":
+        with create_file(out) as file:
+            file.writelines(graph_file.parts(graph))
+    elif strip_compression(out).suffix == f".{to}":
+        WRITERS[to].write(graph, out, splits, alone=True)
+        if len(splits) > 1 and to in ("nt", "ttl"):
+            return [Note(f"{out.name}: {', '.join(splits)} are merged; a folder or .nq keeps them apart")]
+    elif to in FOLDERS:
+        out.mkdir(exist_ok=True)
+        FOLDERS[to].write(graph, out)
+    else:
+        out.mkdir(exist_ok=True)
+        for split in splits:
+            WRITERS[to].write(graph, out / f"{split}.{to}", [split], alone=False)
+        if WRITERS[to] is not rdf:
+            tsv.write_names(graph, out)
+    return []
+
+
+def _remove_splits(folder: Path) -> None:
+    """Remove the files of an earlier graph, which would mix with the new one."""
+    for file in folder.iterdir():
+        if re.fullmatch(r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?\.[a-z.]+", file.name):
+            file.unlink()

@@ -1,0 +1,218 @@
+"""RDF through pyoxigraph: N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3, JSON-LD; one file or train.nt (valid, test).
+
+rdfs:label and skos:prefLabel become labels: in the language asked for, else without language, else English, else any.
+Other literals are skipped and counted, or kept as entities. A named graph urn:harmonium:split:test puts facts into that
+split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were.
+"""
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import polars as pl
+
+from harmonium.data.columns import COLUMNS
+from harmonium.data.compressed import READ_ERRORS, create_file, find_file, open_bytes, strip_compression
+from harmonium.data.formats.source import LINE_BREAKS, Options, Source
+from harmonium.data.formats.tsv import split_files
+from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.runtime.errors import HarmoniumError
+
+ENDINGS = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
+PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
+NAMESPACE = "urn:harmonium:"
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+LABELS = (f"{RDFS}label", "http://www.w3.org/2004/02/skos/core#prefLabel")
+
+
+def pyoxigraph() -> Any:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise HarmoniumError("RDF needs the package pyoxigraph: pip install 'harmonium[rdf]'") from None
+    return pyoxigraph
+
+
+def detect(path: Path, options: Options) -> bool:
+    if path.is_file():
+        return strip_compression(path).suffix in ENDINGS
+    return find_file(path, "train", ENDINGS) is not None
+
+
+def read(path: Path, options: Options) -> Source:
+    name, _, files = split_files(path, ENDINGS)
+    facts = StatementCollector(options)
+    for split, file in files.items():
+        for quad in _parse(file):
+            graph = getattr(quad.graph_name, "value", "").removeprefix(f"{NAMESPACE}split:")
+            facts.add(quad.subject, quad.predicate, quad.object, graph if graph in SPLITS else split)
+    return facts.source(name, str(path))
+
+
+def _parse(path: Path) -> Iterator[Any]:
+    ox, ending = pyoxigraph(), strip_compression(path).suffix
+    format = ox.RdfFormat.RDF_XML if ending == ".owl" else ox.RdfFormat.from_extension(ending.removeprefix("."))
+    try:
+        with open_bytes(path) as file:
+            yield from ox.parse(file, format=format)
+    except SyntaxError as error:
+        raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}") from error
+    except PARSE_ERRORS as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error})") from error
+
+
+class StatementCollector:
+    """Collects RDF statements: facts as ids, labels as names."""
+
+    def __init__(self, options: Options) -> None:
+        self.ox, self.options = pyoxigraph(), options
+        self.entities: dict[str, int] = {}
+        self.relations: dict[str, int] = {}
+        self.rows = {split: array("q") for split in SPLITS}  # head, relation, tail, head, ...
+        self.labels: dict[str, tuple[tuple[int, int], str]] = {}  # identifier -> preference (0 is best), label
+        self.skipped: Counter[str] = Counter()
+        self.notes: list[Note] = []
+
+    def add(self, subject: Any, predicate: Any, object: Any, split: str = "train") -> None:
+        is_literal = isinstance(object, self.ox.Literal)
+        if not isinstance(subject, self.ox.NamedNode | self.ox.BlankNode) or isinstance(object, self.ox.Triple):
+            self.skipped["statements about statements"] += 1
+        elif is_literal and predicate.value in LABELS:
+            self._add_label(identifier(subject), predicate.value, object)
+        elif is_literal and self.options.literals == "skip":
+            self.skipped["literal values (literals=keep makes them entities)"] += 1
+        else:
+            head, relation, tail = identifier(subject), identifier(predicate), identifier(object)
+            if is_literal:
+                self.labels[tail] = (0, 0), object.value
+            ids = (
+                self.entities.setdefault(head, len(self.entities)),
+                self.relations.setdefault(relation, len(self.relations)),
+                self.entities.setdefault(tail, len(self.entities)),
+            )
+            self.rows[split].extend(ids)
+
+    def _add_label(self, name: str, predicate: str, literal: Any) -> None:
+        languages = [self.options.language.lower().split("-")[0], None, "en"]  # the best first
+        language = literal.language.split("-")[0] if literal.language else None
+        rank = languages.index(language) if language in languages else len(languages)
+        preference = rank, LABELS.index(predicate)
+        if name not in self.labels or preference < self.labels[name][0]:
+            self.labels[name] = preference, literal.value
+
+    def source(self, name: str, location: str) -> Source:
+        if not any(self.rows.values()):
+            raise HarmoniumError(f"{location}: no facts between entities in it ({dict(self.skipped) or 'it is empty'})")
+        tables = {split: np.frombuffer(rows, np.int64).reshape(-1, 3) for split, rows in self.rows.items() if rows}
+        skipped = [Note(f"skipped {count:,} {kind}", "skipped", "", count) for kind, count in self.skipped.items()]
+        entities, relations = list(self.entities), list(self.relations)
+        labels = {name: label for name, (_, label) in self.labels.items()}
+        return Source(
+            name,
+            {split: pl.DataFrame(rows, schema=list(COLUMNS)) for split, rows in tables.items()},
+            entities,
+            relations,
+            _readable(entities, labels),
+            _readable(relations, labels),
+            (*self.notes, *skipped),
+        )
+
+
+def identifier(term: Any) -> str:
+    """A term as one word: an IRI without brackets, a name of ours as it was, anything else as in N-Triples."""
+    text = str(term)
+    if not text.startswith("<"):
+        return text
+    iri: str = term.value
+    name = unquote(iri.removeprefix(f"{NAMESPACE}name:"))
+    return re.sub(LINE_BREAKS, " ", name) if name and iri.startswith(f"{NAMESPACE}name:") else iri
+
+
+def _readable(ids: list[str], labels: dict[str, str]) -> dict[str, str]:
+    """identifier -> label; an IRI without one gets its last part, if that is unique."""
+    last_parts = {
+        name: unquote(re.split(r"[#/]", name.rstrip("#/"))[-1]) for name in ids if "://" in name and name not in labels
+    }
+    uses = Counter([*last_parts.values(), *(labels.get(name, name) for name in ids if name not in last_parts)])
+    unique = {name: part for name, part in last_parts.items() if part and uses[part] == 1}
+    return {name: labels[name] for name in ids if name in labels} | unique
+
+
+def term(name: str, label: str | None = None) -> Any:
+    """The IRI, blank node or (with a label) literal of an identifier; any other name as an IRI of ours."""
+    ox = pyoxigraph()
+    try:
+        if name.startswith("_:"):
+            return ox.BlankNode(name[2:])
+        if name.startswith('"') and label is not None and label != name:
+            return next(iter(ox.parse(f"<a:a> <a:a> {name} .", format=ox.RdfFormat.N_TRIPLES))).object
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:\S", name) and not name.startswith(NAMESPACE):
+            return ox.NamedNode(name)
+    except (ValueError, SyntaxError):
+        pass
+    return ox.NamedNode(f"{NAMESPACE}name:{quote(name, safe='')}")
+
+
+def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
+    """The facts of these splits and the labels of everything in them; N-Quads keep the splits as named graphs."""
+    as_quads = strip_compression(path).suffix == ".nq" and len(splits) > 1
+    _serialize(path, _statements(graph, splits, as_quads))
+
+
+def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator[Any]:
+    ox, labels = pyoxigraph(), graph.entities.labels
+    entities = [term(name, labels[i] if labels is not None else None) for i, name in enumerate(graph.entities.ids)]
+    relations = [term(name) for name in graph.relations.ids]
+    for split in splits:
+        context = [ox.NamedNode(f"{NAMESPACE}split:{split}")] if as_quads else []
+        for head, relation, tail in graph.splits[split].to_rows().tolist():
+            subject = entities[head]
+            if isinstance(subject, ox.Literal):  # which no subject may be
+                subject = term(graph.entities.ids[head])
+            kind = ox.Quad if as_quads else ox.Triple
+            yield kind(subject, relations[relation], entities[tail], *context)
+    facts = graph.facts(splits)
+    used = (graph.entities, entities, facts.to_rows()[:, [0, 2]]), (graph.relations, relations, facts.relation)
+    for vocabulary, nodes, ids in used:
+        if vocabulary.labels is None:
+            continue
+        for i in ids.unique().tolist():
+            name, label = vocabulary.ids[i], vocabulary.labels[i]
+            if (label != name or "://" in name) and not isinstance(nodes[i], ox.Literal):
+                yield ox.Triple(nodes[i], ox.NamedNode(LABELS[0]), ox.Literal(label))
+
+
+def write_predictions(
+    path: Path, triples: Iterable[tuple[str, str, str]], probabilities: Iterable[float], run: str
+) -> None:
+    """Predicted facts by identifier, each an rdf:Statement with its probability and its run.
+
+    The facts are described, not asserted: a reader takes those it trusts.
+    """
+    ox = pyoxigraph()
+    if strip_compression(Path(path)).suffix not in (".nt", ".ttl"):
+        raise HarmoniumError(f"{path}: predictions are written as .nt or .ttl (.gz, .xz, .zst too)")
+
+    def statements() -> Iterator[Any]:
+        for number, (fact, probability) in enumerate(zip(triples, probabilities, strict=True), start=1):
+            node = ox.BlankNode(f"prediction{number}")
+            yield ox.Triple(node, ox.NamedNode(f"{RDF}type"), ox.NamedNode(f"{RDF}Statement"))
+            for slot, text in zip(("subject", "predicate", "object"), fact, strict=True):
+                yield ox.Triple(node, ox.NamedNode(f"{RDF}{slot}"), term(text, "" if slot == "object" else None))
+            yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}probability"), ox.Literal(float(probability)))
+            yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}run"), ox.Literal(str(run)))
+
+    _serialize(Path(path), statements())
+
+
+def _serialize(path: Path, statements: Iterator[Any]) -> None:
+    ox = pyoxigraph()
+    format = ox.RdfFormat.from_extension(strip_compression(path).suffix[1:])
+    with create_file(path) as file:
+        ox.serialize(statements, file, format, prefixes={"rdf": RDF, "rdfs": RDFS, "harmonium": NAMESPACE})

@@ -1,0 +1,122 @@
+"""Tab-separated triples: a folder with train (and valid, test) as .txt or .tsv, or one file.
+
+Each line is head TAB relation TAB tail; blank lines are skipped. `entity_names.tsv` and `relation_names.tsv`
+beside them hold identifier TAB label.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from harmonium.data.columns import COLUMNS
+from harmonium.data.compressed import READ_ERRORS, create_file, find_file, read_blocks, read_lines
+from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats.table import names_table, to_table
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.runtime.errors import HarmoniumError
+
+ENDINGS = (".txt", ".tsv")
+TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
+
+
+def detect(path: Path, options: Options) -> bool:
+    return path.is_file() or find_file(path, "train", ENDINGS) is not None
+
+
+def read(path: Path, options: Options) -> Source:
+    name, folder, files = split_files(path, ENDINGS)
+    tables = {split: read_tables(file, COLUMNS, progress=options.progress) for split, file in files.items()}
+    entity_names, relation_names = names_beside(folder)
+    return Source(name, dict(tables), entity_names=entity_names, relation_names=relation_names)
+
+
+def split_files(path: Path, endings: Sequence[str]) -> tuple[str, Path, dict[str, Path]]:
+    """The name of a graph, its folder, and the file of each split; a single file is all train."""
+    if path.is_file():
+        return path.name.split(".")[0], path.parent, {"train": path}
+    files = {split: find_file(path, split, endings) for split in SPLITS}
+    return path.name, path, {split: file for split, file in files.items() if file is not None}
+
+
+def read_columns(path: Path, columns: Sequence[str], skip_lines: int = 0, separator: str = "\t") -> pl.DataFrame:
+    """A table of strings; a line of another width is an error that names it."""
+    return pl.concat(read_tables(path, columns, skip_lines, separator))
+
+
+def read_tables(
+    path: Path,
+    columns: Sequence[str],
+    skip_lines: int = 0,
+    separator: str = "\t",
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """The same, in parts."""
+    empty = True
+    try:
+        for block in read_blocks(path, skip_lines, progress):
+            table = pl.read_csv(
+                block, separator=separator, has_header=False, quote_char=None, schema=dict.fromkeys(columns, pl.String)
+            )
+            table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+            if table.null_count().sum_horizontal().item():
+                raise _locate_error(path, columns, skip_lines, separator, None)
+            empty = empty and table.is_empty()
+            yield table
+    except TABLE_ERRORS as error:
+        raise _locate_error(path, columns, skip_lines, separator, error) from error
+    if empty:
+        raise HarmoniumError(f"{path}: no triples in it; fill it or remove it")
+
+
+def _locate_error(
+    path: Path, columns: Sequence[str], skip_lines: int, separator: str, error: Exception | None
+) -> HarmoniumError:
+    """Read a file that polars refused line by line, to name the line."""
+    expected = {"\t": " TAB ", " ": " space "}[separator].join(columns)
+    try:
+        for number, line in enumerate(read_lines(path), start=1):
+            cells = line.rstrip("\r\n").split(separator)
+            if number <= skip_lines or cells == [""]:
+                continue
+            if len(cells) != len(columns):
+                count = f"found {len(cells)} column{'s' * (len(cells) != 1)}"
+                return HarmoniumError(f"{path}:{number}: {count}, expected {len(columns)}: {expected}")
+            if "" in cells:
+                return HarmoniumError(f"{path}:{number}: the {columns[cells.index('')]} is empty; expected {expected}")
+    except HarmoniumError as unreadable:
+        return unreadable
+    return HarmoniumError(f"{path}: cannot be read as {expected} ({error})")
+
+
+def names_beside(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """identifier -> label of entities and of relations, from entity_names.tsv and relation_names.tsv if they exist."""
+    return read_names(folder / "entity_names.tsv"), read_names(folder / "relation_names.tsv")
+
+
+def read_names(path: Path) -> dict[str, str]:
+    """identifier -> label; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    return dict(read_columns(path, ["identifier", "name"]).unique("identifier", keep="first").iter_rows())
+
+
+def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
+    """head TAB relation TAB tail; splits and labels of a file that stands alone are more columns, with a header."""
+    table = to_table(graph, splits, alone)
+    write_table(path, table, header=table.width > 3)
+
+
+def write_names(graph: Graph, folder: Path) -> None:
+    """entity_names.tsv and relation_names.tsv, if there are labels."""
+    for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
+        table = names_table(vocabulary)
+        if table is not None:
+            write_table(folder / f"{kind}_names.tsv", table)
+
+
+def write_table(path: Path, table: pl.DataFrame, header: bool = False, first_line: str = "") -> None:
+    """Tab-separated cells, as they are."""
+    with create_file(path) as file:
+        file.write(first_line.encode())
+        table.write_csv(file, include_header=header, separator="\t", quote_style="never")

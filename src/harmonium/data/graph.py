@@ -1,0 +1,147 @@
+"""A knowledge graph: vocabularies, and facts in three splits."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonium.data.index import CsrIndex, KnownAnswers, is_member
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.runtime.errors import HarmoniumError
+
+SPLITS = ("train", "valid", "test")
+CHUNK = 1 << 22  # facts indexed at a time
+
+
+@dataclass(frozen=True)
+class Note:
+    """What reading a graph did that its user should know; `count` is the number in the text."""
+
+    text: str
+    kind: str = ""  # such as "repeated": `count` triples of `split` were dropped
+    split: str = ""
+    count: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_json(self) -> str | dict[str, Any]:
+        return asdict(self) if self.kind else self.text
+
+    @classmethod
+    def from_json(cls, value: Any) -> Note:
+        if not isinstance(value, dict):
+            return cls(str(value))
+        return cls(str(value["text"]), str(value["kind"]), str(value["split"]), int(value["count"]))
+
+
+@dataclass(frozen=True, repr=False)
+class Graph:
+    """A knowledge graph: the names of its entities and relations, and its facts in three splits.
+
+    >>> graph = harmonium.load("atlas")
+    >>> graph.n_entities, len(graph.train)
+    """
+
+    entities: Vocabulary
+    relations: Vocabulary
+    train: Triples
+    valid: Triples
+    test: Triples
+    name: str = "graph"
+    notes: tuple[Note, ...] = ()  # for the user, such as duplicates that were dropped
+
+    @property
+    def n_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def n_relations(self) -> int:
+        return len(self.relations)
+
+    @property
+    def splits(self) -> dict[str, Triples]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def split(self, name: str) -> Triples:
+        """A split by name; an unknown or empty one is an error that lists the others."""
+        if name not in SPLITS:
+            raise HarmoniumError(f"no split '{name}'; there are {', '.join(SPLITS)}")
+        triples = self.splits[name]
+        if not len(triples):
+            others = ", ".join(f"{split} ({len(facts):,})" for split, facts in self.splits.items() if len(facts))
+            raise HarmoniumError(f"the {name} split of '{self.name}' has no triples; it has {others or 'none at all'}")
+        return triples
+
+    def triple(self, head: str, relation: str, tail: str) -> Triples:
+        """One triple from names."""
+        return Triples.from_rows(
+            [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
+        )
+
+    def fingerprint(self) -> str:
+        """Sizes and a checksum of the ids of all facts: equal when two processes train on the same graph."""
+        crc = 0
+        for triples in self.splits.values():
+            for slot in Slot:
+                crc = zlib.crc32(triples[slot].contiguous().numpy().data, crc)
+        return f"{self!r}, {crc:08x}"
+
+    def facts(self, splits: Sequence[str] = SPLITS) -> Triples:
+        """The triples of several splits together; those of a single split are not copied."""
+        filled = [self.splits[split] for split in splits if len(self.splits[split])]
+        return filled[0] if len(filled) == 1 else Triples.cat(filled or [self.train[:0]])
+
+    def known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> KnownAnswers:
+        """The index of known answers in one slot; restricted to those of `queries`, it takes far less memory."""
+        no_ids = self.train.head[:0]
+        known = KnownAnswers(slot, CsrIndex(no_ids, no_ids.new_zeros(1), no_ids), self.n_entities)
+        query_keys = None if queries is None else known.keys(queries).unique()
+        keys, values = [no_ids], [no_ids]
+        for split in splits:
+            for chunk in self.splits[split].chunks(CHUNK):
+                if query_keys is not None:
+                    chunk = chunk[is_member(known.keys(chunk), query_keys)]
+                keys.append(known.keys(chunk))
+                values.append(chunk[slot])
+        return KnownAnswers(slot, CsrIndex.build(torch.cat(keys), torch.cat(values)), self.n_entities)
+
+    def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
+        """relation -> entities seen in that slot of it: the candidates of a typed protocol."""
+        facts = self.facts(splits)
+        return CsrIndex.build(facts.relation, facts[slot])
+
+    def unseen(self, triples: Triples) -> Tensor:
+        """(n,) bool: which triples mention an entity that is in no training triple."""
+        seen = torch.zeros(self.n_entities, dtype=torch.bool)
+        seen[self.train.head] = True
+        seen[self.train.tail] = True
+        return ~(seen[triples.head] & seen[triples.tail])
+
+    def categories(self) -> list[str]:
+        """1-1, 1-N, N-1 or N-N for each relation: N where the mean number of answers in train is above 1.5."""
+        letters = {}
+        for slot in (Slot.HEAD, Slot.TAIL):
+            index = self.known_answers(slot, ("train",)).index
+            relation, count = index.keys // self.n_entities, index.offsets.diff().double()
+            answers = torch.zeros(self.n_relations, dtype=torch.float64).index_add_(0, relation, count)
+            queries = torch.bincount(relation, minlength=self.n_relations).clamp(min=1)
+            letters[slot] = ["N" if many else "1" for many in (answers / queries > 1.5).tolist()]
+        return [f"{head}-{tail}" for head, tail in zip(letters[Slot.HEAD], letters[Slot.TAIL], strict=True)]
+
+    def names_of(self, triples: Triples) -> list[tuple[str, str, str]]:
+        """Triples as readable names."""
+        return [
+            (self.entities.name(head), self.relations.name(relation), self.entities.name(tail))
+            for head, relation, tail in triples.to_rows().tolist()
+        ]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{split} {len(triples):,}" for split, triples in self.splits.items())
+        return f"Graph '{self.name}': {self.n_entities:,} entities, {self.n_relations:,} relations; {counts}"

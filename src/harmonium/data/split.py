@@ -1,0 +1,64 @@
+"""A random split of facts that leaks nothing between train, valid and test."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.growing_column import CHUNK, select_triples
+from harmonium.data.index import hash_ids, is_member
+from harmonium.data.triples import Triples
+from harmonium.runtime.errors import HarmoniumError
+
+
+def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.05) -> Graph:
+    """Split the facts of a graph at random into train, valid and test.
+
+    All facts over the same two entities stay together (so neither direction of a symmetric or inverse fact leaks),
+    and a fact moves back to train when one of its entities or its relation would otherwise not be trained.
+    """
+    if not (valid >= 0 and test >= 0 and valid + test < 1):
+        raise HarmoniumError(f"valid and test are fractions that leave room for train, not {valid} and {test}")
+    facts = graph.facts()
+    assigned = torch.empty(len(facts), dtype=torch.uint8)  # index into SPLITS
+    chunks = list(zip(facts.chunks(CHUNK), assigned.split(CHUNK), strict=False))
+    for triples, part in chunks:
+        draw = _draw(triples, seed)
+        part[:] = (draw < valid + test).byte() + (draw < test).byte()
+    _return_untrained(graph, chunks)
+    parts = [select_triples(facts, assigned == number) for number in range(len(SPLITS))]
+    text = f"split by seed {seed}: {valid:g} valid, {test:g} test asked for; facts over the same pair kept together"
+    return replace(graph, train=parts[0], valid=parts[1], test=parts[2], notes=(*graph.notes, Note(text)))
+
+
+def _draw(triples: Triples, seed: int) -> Tensor:
+    """(n,) uniform in [0, 1), the same for all facts over a pair of entities."""
+    low, high = torch.minimum(triples.head, triples.tail), torch.maximum(triples.head, triples.tail)
+    return hash_ids(hash_ids(hash_ids(low) + high) + seed).double() / 2**63
+
+
+def _return_untrained(graph: Graph, chunks: list[tuple[Triples, Tensor]]) -> None:
+    """Assign to train, with their pairs, facts with an entity or relation that train would lack; repeat until none is."""
+    while True:
+        has_entity = torch.zeros(graph.n_entities, dtype=torch.bool)
+        has_relation = torch.zeros(graph.n_relations, dtype=torch.bool)
+        for triples, assigned in chunks:
+            train = triples[assigned == 0]
+            has_entity[train.head] = True
+            has_relation[train.relation] = True
+            has_entity[train.tail] = True
+        untrained = []
+        for triples, assigned in chunks:
+            known = has_entity[triples.head] & has_relation[triples.relation] & has_entity[triples.tail]
+            untrained.append(_pairs(triples[(assigned > 0) & ~known], graph.n_entities))
+        pairs = torch.cat(untrained).unique() if untrained else torch.empty(0)
+        if not len(pairs):
+            return
+        for triples, assigned in chunks:
+            assigned[is_member(_pairs(triples, graph.n_entities), pairs)] = 0
+
+
+def _pairs(facts: Triples, n_entities: int) -> Tensor:
+    """(n,): the two entities of each fact, in either order, as one number."""
+    return torch.minimum(facts.head, facts.tail) * n_entities + torch.maximum(facts.head, facts.tail)

@@ -1,0 +1,63 @@
+"""Triples of entity and relation ids, one column for each slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import overload
+
+import torch
+from torch import Tensor
+
+
+class Slot(StrEnum):
+    """One of the three positions in a triple."""
+
+    HEAD = "head"
+    RELATION = "relation"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True)
+class Triples:
+    """Facts as three columns of ids."""
+
+    head: Tensor  # (n,) int64
+    relation: Tensor  # (n,) int64
+    tail: Tensor  # (n,) int64
+
+    @classmethod
+    def from_rows(cls, rows: Tensor | Sequence[Sequence[int]]) -> Triples:
+        """Rows of (head, relation, tail) as columns."""
+        rows = torch.as_tensor(rows, dtype=torch.int64).reshape(-1, 3)
+        return cls(*(column.contiguous() for column in rows.T))
+
+    @classmethod
+    def cat(cls, parts: Sequence[Triples]) -> Triples:
+        """All triples of all parts, in order."""
+        return cls(*(torch.cat([part[slot] for part in parts]) for slot in Slot))
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    @overload
+    def __getitem__(self, index: Slot) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: Tensor | slice | list[int]) -> Triples: ...
+    def __getitem__(self, index: Slot | Tensor | slice | list[int]) -> Tensor | Triples:
+        """A column by its slot, or a selection of rows."""
+        if isinstance(index, Slot):
+            return {Slot.HEAD: self.head, Slot.RELATION: self.relation, Slot.TAIL: self.tail}[index]
+        return Triples(self.head[index], self.relation[index], self.tail[index])
+
+    def to_rows(self) -> Tensor:
+        """(n, 3), columns head, relation, tail."""
+        return torch.stack([self.head, self.relation, self.tail], dim=1)
+
+    def chunks(self, size: int) -> Iterator[Triples]:
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def to(self, device: torch.device | str) -> Triples:
+        return Triples(self.head.to(device), self.relation.to(device), self.tail.to(device))

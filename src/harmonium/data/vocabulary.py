@@ -1,0 +1,61 @@
+"""The names of the entities or relations of a graph."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harmonium.data.name_column import NameColumn
+from harmonium.runtime.errors import HarmoniumError
+
+SEARCHED_NAMES = 1_000_000  # names compared for a suggestion, a microsecond each
+
+
+@dataclass(frozen=True, init=False)
+class Vocabulary:
+    """Identifiers (their position is the id that tensors use) and, where the source has them, readable labels."""
+
+    ids: NameColumn
+    labels: NameColumn | None  # one per id
+    kind: str
+
+    def __init__(self, ids: Iterable[str], labels: Iterable[str] | None = None, kind: str = "entity") -> None:
+        object.__setattr__(self, "ids", NameColumn.of(ids))
+        object.__setattr__(self, "labels", None if labels is None else NameColumn.of(labels))
+        object.__setattr__(self, "kind", kind)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def names(self) -> NameColumn:
+        """Labels, or identifiers where there are none."""
+        return self.ids if self.labels is None else self.labels
+
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def titles(self) -> NameColumn:
+        """Labels if no two are equal, otherwise identifiers."""
+        return self.names if self.names.distinct else self.ids
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.ids or name in self.names
+
+    def index(self, name: str) -> int:
+        """The id of an identifier or a label; the error for an unknown name suggests similar ones."""
+        matches = self.ids.find(name) or self.names.find(name)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            examples = ", ".join(self.ids[index] for index in matches[:5])
+            raise HarmoniumError(f"{len(matches)} of the {self.kind} names are '{name}'; use an identifier: {examples}")
+        near = self.nearest(name)
+        hint = f"; did you mean {', '.join(repr(n) for n in near)}?" if near else ""
+        raise HarmoniumError(f"no {self.kind} named '{name}' among {len(self):,}{hint}")
+
+    def nearest(self, name: str, count: int = 3) -> list[str]:
+        """The names most similar to this one (among the first million)."""
+        from rapidfuzz import fuzz, process, utils
+
+        names, simplify = self.names[:SEARCHED_NAMES], utils.default_process
+        matches = process.extract(name, names, scorer=fuzz.WRatio, processor=simplify, limit=count, score_cutoff=60)
+        return [match for match, _, _ in matches]

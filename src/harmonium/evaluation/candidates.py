@@ -1,0 +1,81 @@
+"""Scores of all candidates in bounded memory: chunks of queries against blocks of candidates."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.scoring import Scorer
+
+MAX_SCORES = {"cpu": 1 << 22, "cuda": 1 << 26}  # held at once: 16 MB on a CPU stay in its cache
+Mask = Callable[[int, Tensor], None]  # (first candidate of the block, its scores (n, m)): lowers scores in place
+
+
+@torch.no_grad()
+def chunk_size(scorer: Scorer, slot: Slot, queries: Triples) -> int:
+    """How many queries to score at once, so that their scores of one block of candidates take bounded memory."""
+    _, scores = next(scorer.score_blocks(slot, queries[:1]))
+    size = max(1, MAX_SCORES.get(scores.device.type, 1 << 24) // max(1, scores.shape[1]))
+    return size if scorer.world is None else scorer.world.minimum(size)
+
+
+def select_block(pairs: tuple[Tensor, ...], start: int, count: int) -> tuple[Tensor, ...]:
+    """Of (row, candidate, ...) columns those whose candidate is in a block, as (row, column of the block, ...)."""
+    row, candidate, *rest = pairs
+    in_block = (candidate >= start) & (candidate < start + count)
+    return row[in_block], candidate[in_block] - start, *(column[in_block] for column in rest)
+
+
+@dataclass(frozen=True)
+class TopCandidates:
+    """The best candidates of each query, best first."""
+
+    scores: Tensor  # (n, k)
+    ids: Tensor  # (n, k)
+    log_normaliser: Tensor  # (n, 1): log-sum-exp of the scores of all candidates
+
+
+@torch.no_grad()
+def top_candidates(scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None) -> TopCandidates:
+    """The k best candidates of a chunk of queries; those that `mask` lowers still count in the log-normaliser."""
+    scores: list[Tensor] = []
+    ids: list[Tensor] = []
+    log_normaliser = None
+    for start, block in scorer.score_blocks(slot, queries):
+        log_normaliser = _log_add(log_normaliser, block.logsumexp(1, keepdim=True))
+        if mask:
+            mask(start, block)
+        best = block.topk(min(k, block.shape[1]))
+        merged = torch.cat([*scores, best.values], dim=1)
+        values, order = merged.topk(min(k, merged.shape[1]))
+        scores, ids = [values], [torch.cat([*ids, start + best.indices], dim=1).gather(1, order)]
+    assert log_normaliser is not None, "a scorer yields at least one block"
+    return TopCandidates(scores[0], ids[0], log_normaliser)
+
+
+@torch.no_grad()
+def score_and_log_normaliser(scorer: Scorer, slot: Slot, triples: Triples) -> tuple[Tensor, Tensor]:
+    """(n,) twice: the score of the filler of the slot in each triple, and log-sum-exp of the scores of all candidates."""
+    if not len(triples):
+        return torch.empty(0), torch.empty(0)
+    scorer = scorer.prepare()
+    parts = [_score_chunk(scorer, slot, chunk) for chunk in triples.chunks(chunk_size(scorer, slot, triples))]
+    return torch.cat([scores for scores, _ in parts]), torch.cat([normaliser for _, normaliser in parts])
+
+
+def _score_chunk(scorer: Scorer, slot: Slot, triples: Triples) -> tuple[Tensor, Tensor]:
+    scores = log_normaliser = None
+    for start, block in scorer.score_blocks(slot, triples):
+        rows = torch.arange(len(triples), device=block.device)
+        row, column = select_block((rows, triples[slot]), start, block.shape[1])
+        scores = block.new_zeros(len(triples)) if scores is None else scores
+        scores[row] = block[row, column]
+        log_normaliser = _log_add(log_normaliser, block.logsumexp(1))
+    assert scores is not None and log_normaliser is not None, "a scorer yields at least one block"
+    return scores, log_normaliser
+
+
+def _log_add(total: Tensor | None, block: Tensor) -> Tensor:
+    return block if total is None else total.logaddexp(block)

@@ -1,0 +1,41 @@
+"""Products of experts: several models of one graph as one scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.scoring import Scorer
+from harmonium.runtime.errors import HarmoniumError
+
+
+@dataclass(frozen=True)
+class Ensemble(Scorer):
+    """p(candidate) ~ product of exp(weight * score): the weighted sum of the experts' scores.
+
+    Experts trained with a softmax are comparable: their scores are log-probabilities up to a constant. Those trained with
+    a margin each have a scale of their own and may need a weight.
+    """
+
+    experts: Sequence[Scorer]
+    weights: Sequence[float] | None = None  # one per expert; default: all 1
+
+    def __post_init__(self) -> None:
+        if not self.experts:
+            raise HarmoniumError("a product of experts needs at least one run")
+        if self.weights is not None and len(self.weights) != len(self.experts):
+            raise HarmoniumError(f"{len(self.experts)} experts need as many weights, not {len(self.weights)}")
+
+    def prepare(self) -> Ensemble:
+        return Ensemble([expert.prepare() for expert in self.experts], self.weights)
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_candidates)."""
+        weights = self.weights or [1.0] * len(self.experts)
+        total = weights[0] * self.experts[0].score_slot(slot, queries)
+        for weight, expert in zip(weights[1:], self.experts[1:], strict=True):
+            total = total + weight * expert.score_slot(slot, queries)
+        return total

@@ -1,0 +1,241 @@
+"""Evaluation: the metrics of a scorer on a split of a graph, with the protocol that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.baselines import Frequency
+from harmonium.evaluation.metrics import METRICS, Estimate, Ranks, RoundingCheck
+from harmonium.evaluation.ranking import rank
+from harmonium.model.scoring import Scorer
+from harmonium.runtime.config import EvaluateConfig, build
+from harmonium.runtime.distributed import World
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.frames import Tabular
+
+CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
+CANDIDATE_SPLITS = {
+    "full": (),
+    "typed-train": ("train",),
+    "typed-all": SPLITS,
+}  # where a candidate must occur in the slot
+Metrics = dict[str, float]  # by name; those of a part also have `queries`, their number
+
+
+def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None) -> str:
+    """The protocol in one line, to print beside the metrics."""
+    candidates = {
+        "full": "all entities are candidates",
+        "typed-train": "candidates seen in that slot in train",
+        "typed-all": "candidates seen in that slot in train+valid+test (test-aware)",
+    }
+    parts = [
+        f"{protocol.split} {'heads and tails' if protocol.side == 'both' else f'{protocol.side}s'}",
+        f"filtered by {'+'.join(SPLITS)}" if protocol.filtered else "unfiltered",
+        candidates[protocol.candidates],
+        f"{protocol.ties} ties",
+        f"unseen entities {protocol.unseen}",
+    ]
+    return ", ".join([*parts, estimate.label] if estimate else parts)
+
+
+@dataclass(frozen=True)
+class EvaluationSummary:
+    """What a run keeps of an evaluation: metrics of all queries and of parts, and their protocol, without the ranks."""
+
+    graph: str
+    protocol: EvaluateConfig
+    queries: int
+    metrics: Metrics
+    by_side: dict[str, Metrics]
+    by_category: dict[str, dict[str, Metrics]]  # 1-1, 1-N, N-1 or N-N, then side
+    by_relation: dict[str, Metrics]  # most frequent first
+    estimate: Estimate | None = None  # where only a sample was ranked
+    baseline: Metrics | None = None  # of the frequency baseline
+
+    def describe(self) -> str:
+        """The protocol in one line."""
+        return describe_protocol(self.protocol, self.estimate)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph": self.graph,
+            "protocol": asdict(self.protocol) | {"filter": list(SPLITS) if self.protocol.filtered else []},
+            "queries": self.queries,
+            **({"estimate": self.estimate.to_json()} if self.estimate else {}),
+            "metrics": self.metrics,
+            "by_side": self.by_side,
+            "by_category": self.by_category,
+            "by_relation": self.by_relation,
+            **({"frequency_baseline": self.baseline} if self.baseline is not None else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> EvaluationSummary:
+        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        try:
+            protocol = {key: setting for key, setting in value["protocol"].items() if key != "filter"}
+            return cls(
+                str(value["graph"]),
+                build(EvaluateConfig, protocol, "protocol"),
+                int(value["queries"]),
+                _metrics(value["metrics"]),
+                _by_name(value["by_side"]),
+                {name: _by_name(sides) for name, sides in value["by_category"].items()},
+                _by_name(value["by_relation"]),
+                Estimate.from_json(value["estimate"]) if "estimate" in value else None,
+                _metrics(value["frequency_baseline"]) if "frequency_baseline" in value else None,
+            )
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not an evaluation: {type(error).__name__} {error}") from error
+
+
+def _by_name(value: dict[str, Any]) -> dict[str, Metrics]:
+    return {name: _metrics(metrics) for name, metrics in value.items()}
+
+
+def _metrics(value: dict[str, Any]) -> Metrics:
+    for name in METRICS:
+        if not isinstance(value[name], int | float):
+            raise ValueError(f"{name} is {value[name]!r}, not a number")
+    return value
+
+
+@dataclass(frozen=True)
+class Evaluation(Tabular):
+    """The rank of every query, and the metrics of all or parts of them, computed when asked for."""
+
+    protocol: EvaluateConfig
+    graph: Graph
+    ranks: Ranks
+    rounding: RoundingCheck | None = None
+    estimate: Estimate | None = None  # where only a sample was ranked
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        return self.ranks.metrics(self.protocol.ties)
+
+    @cached_property
+    def by_side(self) -> dict[str, Metrics]:
+        """Metrics of the queries for a head and of those for a tail."""
+        return {side: self.ranks[mask].metrics(self.protocol.ties) for side, mask in self._sides().items()}
+
+    @cached_property
+    def by_relation(self) -> dict[str, Metrics]:
+        """Metrics and number of queries of each tested relation, most frequent first."""
+        ids, counts = torch.unique(self.ranks.relation, return_counts=True)
+        order, titles = ids[counts.argsort(descending=True, stable=True)].tolist(), self.graph.relations.titles()
+        return {titles[index]: self._part(self.ranks.relation == index) for index in order}
+
+    @cached_property
+    def by_category(self) -> dict[str, dict[str, Metrics]]:
+        """Metrics and number of queries of 1-1, 1-N, N-1 and N-N relations, by side."""
+        category = torch.tensor([CATEGORIES.index(name) for name in self.graph.categories()])[self.ranks.relation]
+        parts: dict[str, dict[str, Metrics]] = {}
+        for number, name in enumerate(CATEGORIES):
+            for side, asked in self._sides().items():
+                mask = (category == number) & asked
+                if mask.any():
+                    parts.setdefault(name, {})[side] = self._part(mask)
+        return parts
+
+    def _sides(self) -> dict[str, Tensor]:
+        """(n,) bool for each side that was asked for: its queries."""
+        is_head = self.ranks.is_head
+        return {side: mask for side, mask in (("head", is_head), ("tail", ~is_head)) if mask.any()}
+
+    def _part(self, mask: Tensor) -> Metrics:
+        ranks = self.ranks[mask]
+        return {"queries": len(ranks), **ranks.metrics(self.protocol.ties)}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Metrics of all queries, then by side, category and relation: columns by, name, side, queries and metrics."""
+        rows = [("all", "all", "both", {"queries": len(self.ranks), **self.metrics})]
+        rows += [("side", side, side, self._part(mask)) for side, mask in self._sides().items()]
+        rows += [("category", name, side, row) for name, both in self.by_category.items() for side, row in both.items()]
+        rows += [("relation", name, "both", row) for name, row in self.by_relation.items()]
+        label = {"estimated": self.estimate.label} if self.estimate else {}
+        return [{"by": by, "name": name, "side": side, **row, **label} for by, name, side, row in rows]
+
+    def summary(self, baseline: Metrics | None = None) -> EvaluationSummary:
+        """What a run keeps, with the metrics of a baseline."""
+        return EvaluationSummary(
+            self.graph.name, self.protocol, len(self.ranks), self.metrics, self.by_side, self.by_category,
+            self.by_relation, self.estimate, baseline,
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        rounding = {"rounding": asdict(self.rounding)} if self.rounding else {}
+        return self.summary().to_json() | rounding
+
+
+def evaluate_scorer(
+    scorer: Scorer,
+    graph: Graph,
+    protocol: EvaluateConfig | None = None,
+    triples: Triples | None = None,
+    chunk: int | None = None,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] | None = None,
+    world: World | None = None,
+) -> Evaluation:
+    """Rank a split (or a sample of it, or the given triples) under a protocol; the processes of a `world` share the work."""
+    protocol = protocol or EvaluateConfig()
+    triples, total = _select_facts(graph, protocol, triples)
+    sampled = len(triples) < total
+    local = triples if world is None else triples[world.batch_slice(len(triples))]
+    splits = CANDIDATE_SPLITS[protocol.candidates]
+    parts: list[Ranks] = []
+    for slot in (Slot.HEAD, Slot.TAIL):
+        if protocol.side not in ("both", slot.value):
+            continue
+        known = graph.known_answers(slot, queries=triples).to(device) if protocol.filtered else None
+        candidates = graph.slot_candidates(slot, splits).to(device) if splits else None
+        ranks = [rank(scorer, local.to(device), slot, known, candidates, chunk, progress)] if len(local) else []
+        parts += ranks if world is None else chain(*world.all_gather(ranks))
+    all_ranks = Ranks.cat(parts)
+    protocol = protocol if sampled else replace(protocol, sample=None)
+    estimate = Estimate.from_ranks(all_ranks, protocol.ties, len(triples), total) if sampled else None
+    return Evaluation(protocol, graph, all_ranks, estimate=estimate)
+
+
+def _select_facts(graph: Graph, protocol: EvaluateConfig, triples: Triples | None) -> tuple[Triples, int]:
+    """The facts to rank, and how many they were drawn from: a sample only where no triples are given."""
+    sample = protocol.sample if triples is None else None
+    triples = graph.split(protocol.split) if triples is None else triples
+    triples = _rankable(graph, triples, protocol)
+    if not len(triples):
+        raise HarmoniumError(f"no {protocol.split} facts are left to rank; say unseen=keep, or choose another split")
+    return triples if sample is None else draw_facts(triples, sample), len(triples)
+
+
+def draw_facts(triples: Triples, count: int) -> Triples:
+    """A random sample of facts in their order, the same for every model; all of them where there are no more."""
+    order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(0))
+    return triples[order[:count].sort().values]
+
+
+def _rankable(graph: Graph, triples: Triples, protocol: EvaluateConfig) -> Triples:
+    return triples[~graph.unseen(triples)] if protocol.unseen == "drop" else triples
+
+
+def evaluate_with_baseline(scorer: Scorer, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
+    """What a run keeps: metrics on the split of the protocol and the frequency baseline's.
+
+    A split without facts to rank is replaced by valid; without any there is no evaluation.
+    """
+    rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
+    if not rankable:
+        return None
+    protocol = replace(protocol, split=rankable[0])
+    baseline = evaluate_scorer(Frequency(graph), graph, protocol)
+    return evaluate_scorer(scorer, graph, protocol).summary(baseline.metrics)

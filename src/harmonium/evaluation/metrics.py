@@ -1,0 +1,132 @@
+"""Ranks, the metrics made of them, and confidence intervals where only a sample was ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
+HITS = (1, 3, 10)
+Z = 1.96  # standard errors on either side of a 95 % interval
+TIES = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}  # share of its ties that the truth ranks behind
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """For each query: how many candidates scored better than the truth, how many tied with it, out of how many."""
+
+    better: Tensor  # (n,) int64
+    tied: Tensor  # (n,) int64, the truth excluded
+    candidates: Tensor  # (n,) int64, the truth included
+    relation: Tensor  # (n,) int64
+    is_head: Tensor  # (n,) bool: the head was the open slot
+
+    def __len__(self) -> int:
+        return len(self.better)
+
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        return self.better, self.tied, self.candidates, self.relation, self.is_head
+
+    def __getitem__(self, index: Tensor | slice) -> Ranks:
+        return Ranks(*(column[index] for column in self.columns))
+
+    @classmethod
+    def cat(cls, parts: Sequence[Ranks]) -> Ranks:
+        """All queries of all parts, in order."""
+        return cls(*(torch.cat(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
+
+    def values(self, ties: str = "realistic") -> Tensor:
+        """(n,) float64 ranks from 1; among its ties the truth ranks in the middle, first, or last."""
+        return 1 + self.better.double() + TIES[ties] * self.tied.double()
+
+    def metrics(self, ties: str = "realistic") -> dict[str, float]:
+        """mr, mrr, hits@1/3/10 and amri = 1 - (mr - 1) / (mr expected by chance - 1)."""
+        if not len(self):
+            return dict.fromkeys(METRICS, math.nan)
+        ranks = self.values(ties)
+        mr = ranks.mean().item()
+        chance = (self.candidates.double() + 1).mean().item() / 2
+        hits = {f"hits@{k}": (ranks <= k).double().mean().item() for k in HITS}
+        amri = 1 - (mr - 1) / (chance - 1) if chance > 1 else math.nan
+        return {"mr": mr, "mrr": ranks.reciprocal().mean().item(), **hits, "amri": amri}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Metrics of a whole split estimated from a random sample of its facts."""
+
+    facts: int  # in the sample
+    of: int  # in the split
+    intervals: dict[str, tuple[float, float]]  # 95 % confidence interval of each metric
+
+    @property
+    def label(self) -> str:
+        return f"estimated from {self.facts:,} of {self.of:,} facts drawn at random"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"words": f"{self.label}; intervals of 95 %", **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Estimate:
+        intervals = {name: (float(low), float(high)) for name, (low, high) in value["intervals"].items()}
+        return cls(int(value["facts"]), int(value["of"]), intervals)
+
+    @classmethod
+    def from_ranks(cls, ranks: Ranks, ties: str, facts: int, of: int) -> Estimate:
+        """Intervals from ranks of (sides, facts) queries: facts were drawn, so the ranks of one fact are not independent.
+
+        MRR and hits@k get the Wilson interval of as many independent draws as would have the same standard error;
+        MR and AMRI a log-normal interval, as a few ranks may hold most of their sum (below 2,000 facts it can still be
+        too narrow).
+        """
+        rank = ranks.values(ties).view(-1, facts)  # (sides, facts)
+        chance = (ranks.candidates.double().view(-1, facts) - 1) / 2  # (sides, facts)
+        ones = torch.ones_like(rank)
+        low, high = _log_normal_interval(*_ratio(rank - 1, chance, of))
+        intervals = {
+            "mr": _log_normal_interval(*_ratio(rank, ones, of)),
+            "mrr": _share_interval(*_ratio(1 / rank, ones, of), facts),
+        }
+        for k in HITS:
+            intervals[f"hits@{k}"] = _share_interval(*_ratio((rank <= k).double(), ones, of), facts)
+        return cls(facts, of, intervals | {"amri": (1 - high, 1 - low)})
+
+
+@dataclass(frozen=True)
+class RoundingCheck:
+    """What rounding leaves uncertain about ranks."""
+
+    queries: int  # checked
+    uncertain: int  # queries with a candidate too near to the truth to tell apart: their rank may differ
+    most: int  # such candidates of one query
+    metrics: dict[str, tuple[float, float]]  # least and greatest value, however those candidates fall
+
+
+def _ratio(numerator: Tensor, denominator: Tensor, of: int) -> tuple[float, float]:
+    """mean(y) / mean(x) over facts drawn from `of`, and its standard error, that of the mean of y - ratio * x."""
+    y, x = numerator.mean(0), denominator.mean(0)  # (facts,)
+    ratio = (y.mean() / x.mean()).item()
+    variance = (1 - len(y) / of) / len(y) * (y - ratio * x).var().item()
+    return ratio, math.sqrt(variance) / x.mean().item()
+
+
+def _log_normal_interval(value: float, error: float) -> tuple[float, float]:
+    factor = math.exp(Z * error / value) if value else 1.0
+    return value / factor, value * factor
+
+
+def _share_interval(share: float, error: float, facts: int) -> tuple[float, float]:
+    return wilson_interval(share, share * (1 - share) / error**2 if error else facts)
+
+
+def wilson_interval(share: float, draws: float) -> tuple[float, float]:
+    """The 95 % Wilson score interval of a share in so many independent draws."""
+    weight = Z**2 / draws
+    middle, half = share + weight / 2, math.sqrt(weight * share * (1 - share) + weight**2 / 4)
+    return (middle - half) / (1 + weight), (middle + half) / (1 + weight)

@@ -1,0 +1,147 @@
+"""One-step rules between relations, mined by counting, and a baseline made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import Graph
+from harmonium.data.index import CsrIndex
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.scoring import Scorer
+
+KINDS = ("inverse", "duplicate", "implied", "symmetric")
+REDUNDANCY = 0.8  # two relations that share this much of their pairs are redundant
+MIN_SUPPORT = 3  # pairs that two relations must share before that counts as more than chance
+MIN_CONFIDENCE = 0.1  # of a rule of the baseline
+PRIOR_FAILURES = 5  # facts on which each rule of the baseline is assumed to have failed beforehand
+MAX_JOINED = 1 << 22  # rows of a join held at once
+
+
+@dataclass(frozen=True)
+class Rules:
+    """(h, body, t) implies (h, head, t) or, if reversed, (t, head, h); in ascending order of `cell`."""
+
+    body: Tensor  # (n,) int64 relation
+    head: Tensor  # (n,) int64 relation
+    reversed: Tensor  # (n,) bool
+    support: Tensor  # (n,) int64: pairs of entities for which body and head hold
+    facts: Tensor  # (n_relations,) int64: pairs of each relation, self-loops excluded
+
+    @property
+    def confidence(self) -> Tensor:
+        """(n,): the share of the body's facts for which the head holds as well."""
+        return self.support.double() / self.facts[self.body]
+
+    @property
+    def coverage(self) -> Tensor:
+        """(n,): the share of the head's facts that the rule implies."""
+        return self.support.double() / self.facts[self.head]
+
+    @property
+    def kind(self) -> Tensor:
+        """(n,): index into KINDS, for confident rules: redundant both ways, one way only, or a relation with itself."""
+        mutual = torch.where(self.reversed, KINDS.index("inverse"), KINDS.index("duplicate"))
+        kind = torch.where(self.coverage >= REDUNDANCY, mutual, KINDS.index("implied"))
+        return torch.where(self.body == self.head, KINDS.index("symmetric"), kind)
+
+    @property
+    def cell(self) -> Tensor:
+        """(n,): reversed, body and head as one number."""
+        return _cell(self.reversed, self.body, self.head, len(self.facts))
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def __getitem__(self, index: Tensor) -> Rules:
+        return Rules(self.body[index], self.head[index], self.reversed[index], self.support[index], self.facts)
+
+
+def _cell(reversed: Tensor | bool, body: Tensor, head: Tensor, n_relations: int) -> Tensor:
+    return (reversed * n_relations + body) * n_relations + head
+
+
+def relations_by_pair(facts: Triples, n_entities: int) -> CsrIndex:
+    """head * n_entities + tail -> the relations between them."""
+    return CsrIndex.build(facts.head * n_entities + facts.tail, facts.relation)
+
+
+def _join(index: CsrIndex, keys: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """`index.lookup` in parts of bounded size."""
+    longest = int(index.offsets.diff().max()) if len(index.keys) else 1
+    size = max(1, MAX_JOINED // max(1, longest))
+    for start in range(0, len(keys), size):
+        row, value = index.lookup(keys[start : start + size])
+        yield row + start, value
+
+
+def mine_rules(
+    facts: Triples,
+    n_entities: int,
+    n_relations: int,
+    confidence: float = REDUNDANCY,
+    support: int = MIN_SUPPORT,
+) -> Rules:
+    """All one-step rules with enough confidence and support; self-loops, which have no direction, are ignored."""
+    pairs = relations_by_pair(facts[facts.head != facts.tail], n_entities)
+    pair, relation = torch.repeat_interleave(pairs.keys, pairs.offsets.diff()), pairs.values
+    swapped = pair % n_entities * n_entities + pair // n_entities
+    cells, counts = [pair.new_empty(0)], [pair.new_empty(0)]
+    for reversed, keys in ((False, pair), (True, swapped)):
+        for row, head in _join(pairs, keys):
+            cell, count = torch.unique(_cell(reversed, relation[row], head, n_relations), return_counts=True)
+            cells.append(cell)
+            counts.append(count)
+    cell, inverse = torch.unique(torch.cat(cells), return_inverse=True)
+    total = torch.zeros_like(cell).index_add_(0, inverse, torch.cat(counts))
+    body, head, is_reversed = cell // n_relations % n_relations, cell % n_relations, cell >= n_relations**2
+    rules = Rules(body, head, is_reversed, total, relation.bincount(minlength=n_relations))
+    trivial = (body == head) & ~is_reversed
+    return rules[~trivial & (rules.confidence >= confidence) & (total >= support)]
+
+
+def find_implied(triples: Triples, train: Triples, rules: Rules, n_entities: int) -> tuple[Tensor, Tensor]:
+    """(kinds, n): whether a rule of each kind implies each triple from train; (rules,): how many each rule implies."""
+    pairs, kind, cells = relations_by_pair(train, n_entities), rules.kind, rules.cell
+    implied = torch.zeros(len(KINDS), len(triples), dtype=torch.bool)
+    counts = torch.zeros(len(rules), dtype=torch.int64)
+    if not len(rules):
+        return implied, counts
+    keys = triples.head * n_entities + triples.tail
+    swapped = triples.tail * n_entities + triples.head
+    for reversed, pair in ((False, keys), (True, swapped)):
+        for row, body in _join(pairs, pair):
+            cell = _cell(reversed, body, triples.relation[row], len(rules.facts))
+            rule = torch.searchsorted(cells, cell).clamp_(max=len(rules) - 1)
+            hit = cells[rule] == cell
+            implied[kind[rule[hit]], row[hit]] = True
+            counts += rule[hit].bincount(minlength=len(rules))
+    return implied, counts
+
+
+class RuleBaseline(Scorer):
+    """Scores candidates by one-step rules over train alone: a noisy-or of the confidence of the rules that imply them."""
+
+    def __init__(self, graph: Graph, confidence: float = MIN_CONFIDENCE) -> None:
+        self.n_entities = graph.n_entities
+        self.rules = mine_rules(graph.train, graph.n_entities, graph.n_relations, confidence)
+        smoothed = self.rules.support / (self.rules.facts[self.rules.body] + PRIOR_FAILURES)
+        self.weight = -torch.log1p(-smoothed).float()
+        self.by_head = CsrIndex.build(self.rules.head, torch.arange(len(self.rules)))  # relation -> rules that imply it
+        self.known = {slot: graph.known_answers(slot, ("train",)).index for slot in (Slot.HEAD, Slot.TAIL)}
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_entities)."""
+        scores = torch.zeros(len(queries) * self.n_entities)
+        given = Slot.TAIL if slot is Slot.HEAD else Slot.HEAD
+        for row, rule in _join(self.by_head, queries.relation):
+            for reversed, open_slot in ((False, slot), (True, given)):
+                applies = self.rules.reversed[rule] == reversed
+                query, applied = row[applies], rule[applies]
+                keys = self.rules.body[applied] * self.n_entities + queries[given][query]
+                for match, filler in _join(self.known[open_slot], keys):
+                    scores.index_add_(0, query[match] * self.n_entities + filler, self.weight[applied[match]])
+        return scores.view(len(queries), -1)

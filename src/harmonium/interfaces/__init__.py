@@ -1,0 +1,1 @@
+"""How people reach the library: the command line and the web explorer."""

@@ -1,0 +1,178 @@
+"""Commands that show what was learned: neighbours, explain, dynamics, density, gain, report, serve."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import harmonium
+from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli.options import flag, option
+from harmonium.runtime.errors import HarmoniumError
+
+
+def neighbours(
+    run: options.RunFolder,
+    head: options.Head,
+    relation: options.Relation,
+    tail: options.Tail,
+    slot: Annotated[str, option("head|tail", "Slot whose entity varies.")] = "head",
+    count: options.Count = 5,
+    typed: options.Typed = True,
+    of: Annotated[str, option("triplets|entities", "Nearest triplets, or entity vectors near its token.")] = "triplets",
+    ridge: Annotated[float, option("X", "With --of entities: pull of the token to the entity's vector.")] = 0.01,
+    plot: options.Figure = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the entities nearest to one in the guise that a fact gives it, by composed vector and by token.
+
+    Example: harmonium neighbours runs/demo Switzerland "official language" French
+    """
+    if plot and of == "entities":
+        raise HarmoniumError("--plot draws neighbourhoods of triplets only; remove it or say --of triplets")
+    opened = harmonium.Run.load(run)
+    neighbourhood = harmonium.neighbours(opened, head, relation, tail, slot, count, typed, of, ridge)
+    if plot:
+        from harmonium.analysis.figures import guises_figure
+        from harmonium.data.triples import Slot
+
+        triple = opened.graph.triple(head, relation, tail)
+        guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), count, typed)
+    console.output(neighbourhood, as_json, display.show_neighbourhood)
+
+
+def explain(
+    run: options.RunFolder,
+    head: options.Head,
+    relation: options.Relation,
+    tail: options.Tail,
+    count: Annotated[int, option("N", "Number of directions, and of facts of each kind.", min=1)] = 5,
+    same_relation: Annotated[bool, flag("Nearest facts of the same relation only.")] = True,
+    plot: options.Figure = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Explain the score of a fact: parts of its harmony, directions of W, and the training facts behind it.
+
+    Example: harmonium explain runs/demo Switzerland "official language" French
+    """
+    from harmonium.analysis import figures
+
+    explanation = harmonium.explain(run, head, relation, tail, count, same_relation)
+    if plot:
+        figures.explain_figure(explanation, plot)
+    console.output(explanation, as_json, display.show_explanation)
+
+
+def dynamics(
+    run: options.RunFolder,
+    head: options.Head,
+    relation: options.Relation,
+    tail: options.Tail,
+    steps: Annotated[int | None, option("N", "Steps of the network; default: until it has converged.", min=1)] = None,
+    samples: Annotated[int, option("N", "Number of states sampled from p(h|x).", min=1)] = 500,
+    seed: options.Seed = 0,
+    plot: options.Figure = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Follow the network from the composed vector of a fact to its token.
+
+    Example: harmonium dynamics runs/demo Switzerland "official language" French --plot climb.png
+    """
+    from harmonium.analysis import figures
+    from harmonium.analysis.dynamics import dynamics
+
+    trajectory = dynamics(run, head, relation, tail, steps, samples, seed)
+    if plot:
+        figures.dynamics_figure(trajectory, plot)
+    console.output(trajectory, as_json, display.show_dynamics)
+
+
+def density(
+    run: options.RunFolder,
+    labelled: Annotated[
+        Path | None, option("FILE", "Lines of head, relation, tail, 1 or -1; default: test facts and negatives.")
+    ] = None,
+    count: options.Count = 5,
+    typed: options.Typed = True,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    as_json: options.AsJson = False,
+) -> None:
+    """Count true facts among the nearest neighbours of true and of false triplets, by composed vector and by token.
+
+    Example: harmonium density runs/demo
+    """
+    from harmonium.analysis.density import density
+
+    with console.bar("searching neighbours") as progress:
+        densities = density(run, labelled, count, typed, seed, device, progress)
+    console.output(densities, as_json, display.show_density)
+
+
+def gain(
+    run: options.RunFolder,
+    split: Annotated[str, option("train|valid|test", "Facts to rank.")] = "valid",
+    limit: options.Limit = 100_000,
+    ties: options.Ties = "realistic",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    plot: options.Figure = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Correlate the harmony that true triplets gain by optimisation with the change of their rank.
+
+    Example: harmonium gain runs/demo --plot gain.png
+    """
+    from harmonium.analysis import figures
+    from harmonium.analysis.gain import gain
+
+    with console.bar("ranking") as progress:
+        gains = gain(run, split, limit, ties, seed, device, progress)
+    if plot:
+        figures.gain_figure(gains, plot)
+    console.output(gains, as_json, display.show_gain)
+
+
+def report(
+    run: options.RunFolder,
+    out: Annotated[Path | None, option("FILE.html", "Page to write; default: RUN/report.html.")] = None,
+    limit: options.Limit = 4000,
+    seed: options.Seed = 0,
+    fact: Annotated[
+        tuple[str, str, str] | None,
+        option("HEAD RELATION TAIL", "Fact whose neighbourhood is drawn; default: chosen for you."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run: metrics, curves, ranks, what was learned, how to reproduce it.
+
+    Example: harmonium report runs/demo --out report.html
+
+    Example: harmonium report runs/demo --fact Switzerland "official language" French
+    """
+    with console.bar("writing the report") as progress:
+        page = harmonium.report(run, out, limit, seed, fact, progress)
+    console.say(f"report: {page}")
+
+
+def serve(
+    run: options.RunFolder,
+    host: Annotated[
+        str, option("ADDRESS", "Address to listen on; one that other machines can reach requires --token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
+    token: Annotated[
+        str | None,
+        option("SECRET", "Secret that API requests must carry, 16 characters or more.", envvar="HARMONIUM_TOKEN"),
+    ] = None,
+) -> None:
+    """Explore a run in a browser, or by a JSON API: facts, predictions, guises, a map, explanations.
+
+    Example: harmonium serve runs/demo
+    """
+    with ExitStack() as waiting:
+        progress = waiting.enter_context(console.bar("preparing"))
+
+        def ready(address: str) -> None:
+            waiting.close()
+            console.say(f"open {address} (Ctrl-C stops the server; the API is described at /api/v1/openapi.json)")
+
+        harmonium.serve(run, host, port, token, ready, progress)

@@ -1,0 +1,224 @@
+"""Commands that ask a run: predict, score, complete, classify, calibrate, evaluate."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import harmonium
+from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli.options import argument, flag, option
+from harmonium.runtime.errors import HarmoniumError
+
+if TYPE_CHECKING:
+    from harmonium.answers.probability import Calibration
+    from harmonium.run.run import Run
+
+
+def _calibrate(run: Run) -> Calibration:
+    """The run's calibration, fitted with a progress bar on first use."""
+    from harmonium.answers.probability import calibration_for
+
+    with console.bar("fitting probabilities, once") as progress:
+        return calibration_for(run, progress)
+
+
+def predict(
+    run: options.RunFolder,
+    head: Annotated[str | None, option("NAME", "Head entity.")] = None,
+    relation: Annotated[str | None, option("NAME", "Relation.")] = None,
+    tail: Annotated[str | None, option("NAME", "Tail entity.")] = None,
+    queries: Annotated[
+        Path | None, option("FILE", "Many queries: .tsv, .csv or .jsonl of head, relation, tail, one of them '?'.")
+    ] = None,
+    out: options.OutFile = None,
+    top: Annotated[int, option("N", "Number of answers per query.", min=1)] = 10,
+    new_only: Annotated[bool, flag("Skip answers that are known facts.", "--new-only")] = False,
+    typed: Annotated[bool, flag("Only entities seen in that slot of the relation.", "--typed")] = False,
+    among: Annotated[Path | None, option("FILE", "Only the candidates in this file, one name per line.")] = None,
+    probability: Annotated[bool, flag("Give each answer a probability; fitted on first use.")] = True,
+    as_json: options.AsJson = False,
+) -> None:
+    """Answer a query with one of head, relation and tail missing, or a file of such queries.
+
+    Probabilities count every fact that is not in the graph as false;
+    `harmonium calibrate RUN` shows how accurate they are.
+
+    Example: harmonium predict runs/demo --head Switzerland --relation "official language"
+
+    Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only --typed
+    """
+    from harmonium.answers.predict import predict_file
+    from harmonium.answers.query import ask
+
+    opened = harmonium.Run.load(run)
+    if queries is not None and out is not None and not (head or relation or tail):
+        if probability:
+            _calibrate(opened)
+        with console.bar("answering") as progress:
+            count = predict_file(opened, queries, out, top, new_only, typed, among, probability, progress)
+        console.say(f"{count:,} answers: {out}")
+        return
+    if queries is not None or out is not None:
+        raise HarmoniumError("give --queries FILE and --out FILE, or else two of --head, --relation and --tail")
+    query = ask(opened.graph, head, relation, tail)
+    with console.bar("fitting probabilities, once") as progress:
+        answers = harmonium.predict(opened, head, relation, tail, top, new_only, typed, among, probability, progress)
+    if as_json:
+        console.print_json({"query": query.text, "answers": answers})
+    else:
+        display.show_answers(query.text, answers)
+
+
+def score(
+    run: options.RunFolder,
+    facts: Annotated[Path, argument("FACTS", "File of facts: .tsv, .csv or .jsonl.")],
+    out: options.OutFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score given facts: score, probability, rank, and whether the fact is known.
+
+    Rank and probability are those of the tail as an answer to
+    (head, relation, ?) and of the head as an answer to (?, relation, tail).
+
+    Example: harmonium score runs/demo facts.tsv --out scored.tsv
+    """
+    opened = harmonium.Run.load(run)
+    _calibrate(opened)
+    with console.bar("scoring") as progress:
+        scored = harmonium.score(opened, facts, out, progress)
+    if isinstance(scored, int):
+        console.say(f"{scored:,} facts: {out}")
+    else:
+        console.output(scored, as_json, partial(display.show_scored, f"{run} on {facts}"))
+
+
+def complete(
+    graph_or_run: Annotated[
+        str, argument("GRAPH_OR_RUN", "Run folder; or a graph to train on first, into runs/GRAPH.")
+    ],
+    relation: Annotated[list[str] | None, option("NAME", "Relation to complete; repeatable.")] = None,
+    all_relations: Annotated[bool, flag("Complete every relation.", "--all-relations")] = False,
+    top: Annotated[int, option("N", "Number of facts.", min=1)] = 1000,
+    typed: Annotated[bool, flag("Only heads and tails seen with the relation.")] = True,
+    out: options.OutFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the most probable facts missing from a graph, of some relations or of all.
+
+    Probabilities count every fact that is not in the graph as false;
+    `harmonium calibrate RUN` shows how accurate they are.
+
+    Example: harmonium complete runs/demo --relation borders --top 20
+
+    Example: harmonium complete runs/demo --all-relations --out missing.tsv
+    """
+    from harmonium.answers.complete import is_run_folder, open_or_train
+
+    if bool(relation) == all_relations:
+        raise HarmoniumError("give --relation NAME (repeatable) or --all-relations")
+    if is_run_folder(graph_or_run):
+        opened = harmonium.Run.load(graph_or_run)
+    else:
+        console.download(graph_or_run)
+        with console.training_bar() as training:
+            opened = open_or_train(graph_or_run, training)
+    _calibrate(opened)
+    with console.bar("completing") as progress:
+        facts = harmonium.complete(opened, relation or None, top, typed, out, progress)
+    if out is not None and not as_json:
+        console.say(f"{len(facts):,} facts: {out}")
+    else:
+        console.output(facts, as_json, partial(display.show_missing, opened.graph.name))
+
+
+def classify(
+    run: options.RunFolder,
+    labelled: Annotated[
+        list[Path] | None,
+        option(
+            "PATH",
+            "Folder with classification_valid.txt and classification_test.txt (head, relation, tail, 1 or -1), or, "
+            "given twice, two such files; default: facts of the run and sampled negatives.",
+        ),
+    ] = None,
+    data: Annotated[Path | None, option("FILE", "Facts to label: head, relation, tail per line.")] = None,
+    seed: options.Seed = 0,
+    top: options.Top = 20,
+    device: options.Device = "auto",
+    plot: options.Figure = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Classify facts as true or false: thresholds are fitted on validation facts and tested on test facts.
+
+    Example: harmonium classify runs/demo --plot reliability.png
+    """
+    from harmonium.analysis import figures
+    from harmonium.answers.classify import label_facts
+
+    opened = harmonium.Run.load(run)
+    classifier = harmonium.classify(opened, labelled, seed, device)
+    if plot:
+        figures.classification_figure(classifier, plot)
+    if data is not None:
+        show_labels = partial(display.show_labels, f"{run} on {data}", classifier.metrics["accuracy"])
+        console.output(label_facts(opened, data, classifier), as_json, show_labels)
+    else:
+        show_classification = partial(display.show_classification, f"{run} on {classifier.graph}", top)
+        console.output(classifier, as_json, show_classification)
+
+
+def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: options.AsJson = False) -> None:
+    """Fit probabilities to scores on validation facts, and show how accurate they are on test facts.
+
+    Example: harmonium calibrate runs/demo --plot reliability.png
+    """
+    calibration = _calibrate(harmonium.Run.load(run))
+    if plot:
+        from harmonium.analysis.figures import calibration_figure
+
+        calibration_figure(calibration, plot)
+    console.output(calibration, as_json, display.show_calibration)
+
+
+def evaluate(
+    runs: Annotated[list[Path], argument("RUN", "Run folder; several are ranked as a product of experts.")],
+    data: Annotated[str | None, option("GRAPH", "Another graph with the same names; default: the run's.")] = None,
+    split: Annotated[str, option("train|valid|test", "Facts to rank.")] = "test",
+    candidates: Annotated[
+        str,
+        option(
+            "SET",
+            "full: all entities; typed-train or typed-all: seen in that slot of the relation in train or in any split.",
+        ),
+    ] = "full",
+    ties: options.Ties = "realistic",
+    side: Annotated[str, option("head|tail|both", "Slot to predict.")] = "both",
+    filtered: Annotated[bool, flag("Remove other known answers from the ranking.")] = True,
+    unseen: Annotated[str, option("keep|drop", "Facts with entities unseen in training.")] = "keep",
+    sample: Annotated[
+        int | None, option("FACTS", "Rank a random sample: an estimate with 95 % intervals.", min=2)
+    ] = None,
+    by: Annotated[str | None, option("PART", "Also show metrics by side, relation or category.")] = None,
+    chunk: Annotated[int | None, option("N", "Queries scored at once; changes memory, not results.", min=1)] = None,
+    weight: Annotated[list[float] | None, option("W", "Weight of each run, once per run; default: 1.")] = None,
+    rounding_check: Annotated[
+        int | None, option("FACTS", "Score this many facts in float64 too: ranks that depend on rounding.", min=1)
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Rank the true answers of a split among all candidates, and print metrics with their protocol.
+
+    On a large graph --sample 2000 gives an estimate.
+
+    Example: harmonium evaluate runs/demo --by relation
+    """
+    if by not in (None, "side", "relation", "category"):
+        raise HarmoniumError(f"--by is side, relation or category, not '{by}'")
+    with console.bar("ranking") as progress:
+        evaluation = harmonium.evaluate(
+            runs, data, chunk, progress, weight or None, rounding_check,
+            split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
+        )  # fmt: skip
+    console.output(evaluation, as_json, partial(display.show_evaluation, " x ".join(map(str, runs)), by))

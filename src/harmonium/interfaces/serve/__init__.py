@@ -1,0 +1,1 @@
+"""The explorer of a run: a JSON API and one web page."""

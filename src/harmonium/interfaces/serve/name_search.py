@@ -1,0 +1,58 @@
+"""Search among the names of a graph as people type them."""
+
+import unicodedata
+
+from rapidfuzz import fuzz, process
+from torch import Tensor
+
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.interfaces.serve.results import Match, Named, UnknownName
+from harmonium.runtime.errors import HarmoniumError
+
+SIMILARITY = 60  # of 100, below which a name is not suggested
+
+
+def plain(text: str) -> str:
+    """Lower case, without accents and double spaces."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    return " ".join("".join(letter for letter in letters if not unicodedata.combining(letter)).split())
+
+
+class NameIndex:
+    """A vocabulary to search in; `counts` (n,) are the facts that mention each name."""
+
+    def __init__(self, vocabulary: Vocabulary, counts: Tensor) -> None:
+        self.vocabulary = vocabulary
+        self.counts: list[int] = counts.tolist()
+        self.plain_names = [plain(vocabulary.name(index)) for index in range(len(vocabulary))]
+
+    def named(self, index: int) -> Named:
+        return Named(self.vocabulary.ids[index], self.vocabulary.name(index))
+
+    def index(self, name: str) -> int:
+        """The id of a name or identifier."""
+        message = f"no {self.vocabulary.kind} named '{name}' among {len(self.vocabulary):,}"
+        if name in self.vocabulary:
+            try:
+                return self.vocabulary.index(name)
+            except HarmoniumError as error:  # several have that name
+                message = str(error)
+        raise UnknownName(message, name, self.search(name, 5))
+
+    def search(self, text: str, limit: int) -> list[Match]:
+        """Names that start with the text, then names with a word that does, then any part, then similar ones."""
+        pattern = plain(text)
+        matches = []
+        for index, name in enumerate(self.plain_names):
+            position = name.find(pattern)
+            if position >= 0:
+                starts_word = f" {pattern}" in name
+                order = 0 if name == pattern else 1 if position == 0 else 2 if starts_word else 3
+                matches.append((order, -self.counts[index], len(name), index))
+        best = [index for *_, index in sorted(matches)[:limit]]
+        if len(best) < limit:
+            similar = process.extract(
+                pattern, self.plain_names, scorer=fuzz.WRatio, limit=limit, score_cutoff=SIMILARITY
+            )
+            best += [index for *_, index in similar if index not in best]
+        return [Match(self.vocabulary.ids[i], self.vocabulary.name(i), self.counts[i]) for i in best[:limit]]

@@ -1,0 +1,133 @@
+"""What the explorer returns: plain objects, which FastAPI writes as JSON."""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from harmonium.analysis.neighbours import Neighbour
+from harmonium.data.triples import Slot
+from harmonium.runtime.errors import HarmoniumError
+
+
+@dataclass(frozen=True)
+class Named:
+    """An entity or a relation; names may repeat, identifiers do not."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Match(Named):
+    """A search result."""
+
+    facts: int  # that mention it
+
+
+class Problem(BaseModel):
+    """What was wrong, and names that may have been meant."""
+
+    error: str
+    unknown: str | None = None
+    suggestions: list[Named] = []
+
+
+class UnknownName(HarmoniumError):
+    """A name that is not in the graph, or not unique, with similar ones."""
+
+    def __init__(self, message: str, name: str, suggestions: list[Match]) -> None:
+        super().__init__(message)
+        self.name, self.suggestions = name, suggestions
+
+
+@dataclass(frozen=True)
+class Fact:
+    head: Named
+    relation: Named
+    tail: Named
+    split: str | None  # in which it is a fact; None for a prediction
+
+
+@dataclass(frozen=True)
+class FactPage:
+    """One page of the facts of an entity."""
+
+    entity: Named
+    total: int
+    facts: list[Fact]
+
+
+@dataclass(frozen=True)
+class Prediction(Fact):
+    open: Slot  # the slot that the model filled
+    score: float  # harmony above that of the zero triplet
+    probability: float | None  # None if the run has too few validation facts to calibrate
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The most probable new facts of an entity, among its relations and the entities seen with them."""
+
+    entity: Named
+    asked: int  # queries scored against all entities, the most promising ones
+    queries: int  # relations and sides of the entity
+    facts: list[Prediction]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The best answers to a query with one open slot."""
+
+    query: str
+    open: Slot
+    answers: list[Prediction]
+
+
+@dataclass(frozen=True)
+class LambdaRange:
+    """The faithfulness and the values it may take with the trained W; None is infinity."""
+
+    current: float | None
+    trained: float | None
+    largest_eigenvalue: float
+    minimum: float
+
+
+@dataclass(frozen=True)
+class GuisePoint(Named):
+    """One entity in the two maps of a guise; `token` is None for a plain model."""
+
+    true: bool  # a known fact with this entity in the slot
+    selected: bool  # the entity whose guise it is
+    composed: tuple[float, float]
+    token: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class GuiseView:
+    """The neighbourhood of an entity in the guise that one fact gives it, and maps of its candidates."""
+
+    fact: Fact
+    slot: Slot
+    rank: float
+    composed: list[Neighbour]
+    token: list[Neighbour]
+    faithfulness: LambdaRange | None
+    points: list[GuisePoint]  # the nearest
+    candidates: int  # entities that could stand in the slot
+
+
+@dataclass(frozen=True)
+class MapPoint(Named):
+    x: float
+    y: float
+    role: int  # position in the list of roles
+
+
+@dataclass(frozen=True)
+class EntityMap:
+    """The most connected entities along the principal axes of all entity vectors."""
+
+    roles: list[str]  # the most common main roles of entities; the last is "other"
+    share: float  # of the variance along the two axes
+    points: list[MapPoint]

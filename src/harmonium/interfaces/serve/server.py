@@ -1,0 +1,105 @@
+"""Serving a run over HTTP: the public function `serve`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harmonium.run.run import Run, open_run
+from harmonium.runtime.errors import HarmoniumError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from harmonium.interfaces.serve.guard import Guard
+
+REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
+CONNECTIONS = 200  # many systems allow a process 256 open files
+SHORTEST_TOKEN = 16
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+def serve(
+    run: Run | str | Path,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    ready: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Serve a run as a web page and a JSON API until interrupted; `ready` is called with the address.
+
+    A `host` that other machines can reach requires a `token`.
+
+    >>> harmonium.serve("runs/demo", ready=print)
+    """
+    app = guarded_app(run, host, token, progress)
+    listener = _listen(host, port)
+    if ready:
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        address = f"[{address}]" if ":" in address else address
+        fragment = f"#token={token}" if token else ""
+        ready(f"http://{address}:{listener.getsockname()[1]}/{fragment}")
+    http_server(app).run(sockets=[listener])
+
+
+def guarded_app(
+    run: Run | str | Path,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    seconds: float = REQUEST_SECONDS,
+) -> Guard:
+    """The ASGI application of a run, for a server of your own."""
+    if token is None and host not in LOOPBACK:
+        raise HarmoniumError(
+            f"--host {host} lets other machines in: give --token, {SHORTEST_TOKEN} or more characters that are hard to guess"
+        )
+    if token is not None and not (len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()):
+        raise HarmoniumError(f"--token needs at least {SHORTEST_TOKEN} letters, digits or signs")
+    try:
+        import uvicorn  # noqa: F401
+
+        from harmonium.interfaces.serve.api import build_app
+        from harmonium.interfaces.serve.guard import Guard
+    except ImportError as error:
+        raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
+    from harmonium.interfaces.serve.explorer import Explorer
+
+    explorer = Explorer(open_run(run))
+    explorer.prepare(progress)
+    hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
+    return Guard(build_app(explorer), hosts, token, seconds)
+
+
+def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
+    """A uvicorn server with limits; more connections than `connections` are answered with 503."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, http="h11", ws="none", log_level="error", access_log=False, server_header=False, proxy_headers=False,
+            limit_concurrency=connections + 1, timeout_keep_alive=5, timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=40_000,
+        )
+    )  # fmt: skip
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; a wrong address is an error here, and port 0 becomes any free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HarmoniumError(f"cannot listen on {host}, port {port} ({reason}); choose another --port") from error
+    return listener

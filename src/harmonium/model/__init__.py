@@ -1,0 +1,1 @@
+"""Compositions, harmony and the GradientGraph made of them; scoring of open slots."""

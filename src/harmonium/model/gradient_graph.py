@@ -1,0 +1,184 @@
+"""GradientGraph = embeddings + a composition + a quadratic form. score(h, r, t) = form(compose(h, r, t))."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.kernels.unit_rows import unit_rows
+from harmonium.model.composition import Composition
+from harmonium.model.entity_vectors import EntityVectors
+from harmonium.model.harmony import Harmony, Sum
+from harmonium.model.scoring import EmbeddingScorer, Scorer
+from harmonium.runtime.distributed import World
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.sharding import ShardedTable
+
+BLOCK = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once
+CALIBRATION_TRIPLES = 4096
+DRAWN_ROWS = 1 << 14  # a multiple of 16, which is how many numbers are drawn at a time
+INITIALISATIONS = ("calibrated", "paper")
+
+
+class GradientGraph(nn.Module, Scorer):
+    """A model of a graph; `form` is a Harmony, or a Sum for the plain models.
+
+    `normalise` divides every embedding by its length, as part of the computation (as the paper's code does).
+    `reciprocal` gives each relation a second vector, used to answer head queries as tail queries.
+    In a `world` of several processes the entity table is sharded: `entity` holds the rows `local_rows` alone.
+    The entity table may have fewer bits than the relations, and stay in the host's memory (`move_to`): vectors take the
+    device and dtype of the relations.
+    """
+
+    def __init__(
+        self,
+        composition: Composition,
+        n_entities: int,
+        n_relations: int,
+        entity_dim: int,
+        form: Harmony | Sum,
+        relation_dim: int | None = None,
+        normalise: bool = True,
+        reciprocal: bool = False,
+        world: World | None = None,
+        entity_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        relation_dim = relation_dim or composition.relation_dim(entity_dim)
+        dim = composition.dim(entity_dim, relation_dim)
+        if form.dim != dim:
+            raise HarmoniumError(f"the form has {form.dim} dimensions, {composition.name} composes {dim}")
+        self.composition, self.form = composition, form
+        self.n_entities, self.n_relations = n_entities, n_relations
+        self.normalise, self.reciprocal = normalise, reciprocal
+        self._world = world
+        self.local_rows = slice(0, n_entities) if world is None else world.shard(n_entities)
+        n_local = self.local_rows.stop - self.local_rows.start
+        self.entity = nn.Parameter(torch.empty(n_local, entity_dim, dtype=entity_dtype))
+        self.relation = nn.Parameter(torch.empty(n_relations * (2 if reciprocal else 1), relation_dim))
+
+    def initialise(self, how: str = "calibrated", generator: torch.Generator | None = None) -> GradientGraph:
+        """`paper`: random directions, small W and b. `calibrated`: also scores of unit spread, W along b."""
+        if how not in INITIALISATIONS:
+            raise HarmoniumError(f"no initialisation '{how}'; there are {', '.join(INITIALISATIONS)}")
+        with torch.no_grad():
+            draw_rows(self.entity, self.n_entities, self.local_rows, generator)
+            draw_rows(self.relation, len(self.relation), slice(0, len(self.relation)), generator)
+            if isinstance(self.form, Harmony):
+                self.form.initialise(generator)
+            if how == "calibrated":
+                sizes, count = (self.n_entities, self.n_relations, self.n_entities), (CALIBRATION_TRIPLES,)
+                triples = Triples(*(torch.randint(size, count, generator=generator) for size in sizes))
+                self.form.calibrate(self.compose(triples))
+        return self
+
+    def move_to(self, device: torch.device | str, table: str = "device") -> GradientGraph:
+        """Compute on a device; the entity table goes there too, or stays in the memory of the "host"."""
+        self.form.to(device)
+        self.relation.data = self.relation.data.to(device)
+        self.entity.data = self.entity.data.to(device if table == "device" else "cpu")
+        return self
+
+    def gather_entities(self) -> None:
+        """Gather a sharded entity table into the main process, which then has the whole model."""
+        table = None if self.world is None else self.world.gather_rows(self.entity, self.n_entities)
+        if table is not None:
+            self.entity, self._world, self.local_rows = nn.Parameter(table), None, slice(0, self.n_entities)
+
+    @property
+    def world(self) -> World | None:
+        return self._world
+
+    # Vectors ---------------------------------------------------------------------------------------------------------
+
+    def entities(self, ids: Tensor | None = None) -> Tensor:
+        """(..., entity_dim): the vectors of these entities; default: of all."""
+        vectors = EntityVectors(self.entity, self.relation, self.normalise, len(self.entity), self._sharded_table())
+        if ids is None and self.world is None:
+            return vectors.all
+        return vectors.of(torch.arange(self.n_entities) if ids is None else ids)
+
+    def relations(self, ids: Tensor | None = None) -> Tensor:
+        """(..., relation_dim): the vectors of these relations; default: of all, then the reciprocal ones."""
+        rows = self.relation if ids is None else F.embedding(ids.to(self.relation.device), self.relation)
+        return unit_rows(rows) if self.normalise else rows
+
+    def _sharded_table(self) -> ShardedTable | None:
+        return None if self.world is None else ShardedTable(self.entity, self.n_entities, self.world)
+
+    def compose(self, triples: Triples) -> Tensor:
+        """(n, dim): the composed (type) embeddings."""
+        return self.composition.compose(
+            self.entities(triples.head), self.relations(triples.relation), self.entities(triples.tail)
+        )
+
+    @property
+    def harmony(self) -> Harmony:
+        if not isinstance(self.form, Harmony):
+            raise HarmoniumError(f"plain {self.composition.name} has no harmony, so no tokens; train with faithfulness")
+        return self.form
+
+    def tokens(self, triples: Triples) -> Tensor:
+        """(n, dim): the token embeddings, the harmony-maximising states."""
+        return self.harmony.optimise(self.compose(triples))
+
+    # Scores ----------------------------------------------------------------------------------------------------------
+
+    def score(self, triples: Triples) -> Tensor:
+        """(n,): the harmony of each triple at its optimum."""
+        return self.form.fold()(self.compose(triples))
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_candidates): the score of every entity (or relation) in the open slot."""
+        return self.scorer().score_slot(slot, queries) + self.form.fold().constant
+
+    def scorer(self, rows: Tensor | None = None, relation_ids: Tensor | None = None) -> EmbeddingScorer:
+        """The model at this instant, for many comparisons: vectors normalised and the form folded once.
+
+        With `rows` (m, entity_dim), unnormalised entity vectors, those are the only entities and ids count along them;
+        with `relation_ids` (k,) those are the only relations, likewise, and queries come in their order.
+        """
+        form, relations = self.form.fold(), self.relations()
+        if relation_ids is not None:
+            both = [relation_ids, relation_ids + self.n_relations] if self.reciprocal else [relation_ids]
+            relations = F.embedding(torch.cat(both), relations)
+        entity_vectors = self._entity_vectors(rows, has_linear_form=form.core is None)
+        comparable = replace(form, constant=torch.zeros_like(form.constant))
+        return EmbeddingScorer(
+            self.composition, comparable, entity_vectors, relations, self.reciprocal, relation_ids is not None
+        )
+
+    @torch.no_grad()
+    def prepare(self) -> EmbeddingScorer:
+        return self.scorer()
+
+    def _entity_vectors(self, rows: Tensor | None, has_linear_form: bool) -> EntityVectors:
+        """The table is normalised whole only where that is cheapest.
+
+        Without gradients a large one is normalised block by block, and in training a linear form divides scores instead.
+        """
+        table, training = self.entity if rows is None else rows, torch.is_grad_enabled()
+        block_size = len(table) if training else BLOCK.get(self.relation.device.type, BLOCK["cpu"])
+        sharded = self._sharded_table() if rows is None else None
+        vectors = EntityVectors(table, self.relation, self.normalise, block_size, sharded)
+        if len(table) > block_size or sharded is not None or (training and has_linear_form):
+            return vectors
+        return EntityVectors(vectors.all, self.relation, False, block_size)
+
+
+def draw_rows(table: Tensor, n: int, local_rows: slice, generator: torch.Generator | None) -> None:
+    """Fill the rows `local_rows` of a table (n, dim) with random directions, the same however the table is sharded.
+
+    All rows are drawn in order, block by block, and those of other processes dropped.
+    """
+    starts = [*range(0, max(1, n - DRAWN_ROWS), DRAWN_ROWS), n]
+    for first, last in itertools.pairwise(starts):
+        block = torch.empty(last - first, table.shape[1]).normal_(generator=generator).div_(table.shape[1] ** 0.5)
+        low, high = max(first, local_rows.start), min(last, local_rows.stop)
+        if low < high:
+            table[low - local_rows.start : high - local_rows.start] = block[low - first : high - first]

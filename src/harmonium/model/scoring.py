@@ -1,0 +1,217 @@
+"""Scoring of open slots: what can be ranked, and the scorer of a GradientGraph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.kernels import dispatch
+from harmonium.kernels.gather import gather_with_table
+from harmonium.kernels.interfaces import Loss
+from harmonium.kernels.pruning import Pruner
+from harmonium.kernels.quadratic_form import QuadraticForm
+from harmonium.model.composition import Composition, SlotMap
+from harmonium.model.entity_vectors import EntityVectors
+
+if TYPE_CHECKING:
+    from harmonium.runtime.distributed import World
+
+
+class Scorer(ABC):
+    """Scores every candidate of an open slot: all that ranking needs. Only `score_slot` must be written."""
+
+    @abstractmethod
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_candidates): the score of every entity (or relation) in the open slot of each query."""
+
+    def prepare(self) -> Scorer:
+        """A scorer of the same scores for many queries, with the work that does not depend on them already done."""
+        return self
+
+    def score_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor]]:
+        """For each block of candidates: the id of its first one, and the scores (n, block)."""
+        yield 0, self.score_slot(slot, queries)
+
+    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """For each block: the id of its first candidate, the true answer's value (n, 1) and the candidates' (n, block).
+
+        Values order the candidates above, beside and below the true answer as scores do, and may differ from scores.
+        """
+        scores = self.score_slot(slot, queries)
+        yield 0, scores.gather(1, queries[slot][:, None]), scores
+
+    @property
+    def world(self) -> World | None:
+        """The processes over which the candidates are sharded; each one scores its shard."""
+        return None
+
+
+@dataclass(frozen=True)
+class EmbeddingScorer(Scorer):
+    """A GradientGraph at one instant, for many comparisons.
+
+    Scores leave out the constant of the form: it is the same for every triple, and large, so adding it costs precision.
+    """
+
+    composition: Composition
+    form: QuadraticForm
+    entity_vectors: EntityVectors
+    relations: Tensor  # (n_relations, relation_dim), or twice as many rows with reciprocal relations
+    reciprocal: bool
+    sorted_by_relation: bool = False  # whether queries come in the order of their relations
+
+    @property
+    def n_relations(self) -> int:
+        return len(self.relations) // (2 if self.reciprocal else 1)
+
+    @property
+    def world(self) -> World | None:
+        return None if self.entity_vectors.sharded is None else self.entity_vectors.sharded.world
+
+    @property
+    def entities(self) -> Tensor:
+        """(n_entities, entity_dim)."""
+        return self.entity_vectors.all
+
+    @cached_property
+    def pruner(self) -> Pruner:
+        return Pruner(self.form)
+
+    def for_batch(self, batch: Triples) -> BatchScorer:
+        return BatchScorer(self, batch)
+
+    def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
+        """How candidates for the open slot become composed vectors."""
+        return self.for_batch(queries).slot_map(slot)
+
+    def candidates(self, slot: Slot) -> Tensor:
+        """(n_candidates, slot_dim): the vectors that can fill a slot."""
+        return self.relations[: self.n_relations] if slot is Slot.RELATION else self.entities
+
+    def candidate_blocks(self, slot: Slot) -> Iterator[tuple[int, Tensor]]:
+        """For each block of candidates: the id of its first one, and their vectors (block, slot_dim)."""
+        if slot is Slot.RELATION:
+            yield 0, self.candidates(slot)
+        else:
+            yield from self.entity_vectors.blocks()
+
+    def score_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor]]:
+        slot_map = self.slot_map(slot, queries)
+        for start, candidates in self.candidate_blocks(slot):
+            yield start, dispatch.all_scores(self.form, slot_map, candidates)
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        return self.for_batch(queries).score_slot(slot)
+
+    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """With several blocks the true answers stand in the matrix product of each, so that equal scores stay equal."""
+        slot_map, truth = self.slot_map(slot, queries), queries[slot]
+        if slot is Slot.RELATION or self.entity_vectors.in_one_block:
+            values = self.comparable_scores(slot_map, self.candidates(slot), truth)
+            yield 0, values.gather(1, truth[:, None]), values
+            return
+        true_vectors = self.entity_vectors.of(truth)
+        columns = torch.arange(len(truth), device=truth.device)
+        for start, candidates in self.entity_vectors.blocks():
+            values = self.comparable_scores(slot_map, torch.cat([true_vectors, candidates]), columns)
+            yield start, values.gather(1, columns[:, None]), values[:, len(columns) :]
+
+    def comparable_scores(self, slot_map: SlotMap, candidates: Tensor, truth: Tensor) -> Tensor:
+        """(n, m): values that compare with those in the columns `truth` (n,) as scores do; by bounds where faster."""
+        if self.form.core is not None and dispatch.pruning_allowed():
+            values = self.pruner.comparable_scores(slot_map, candidates, truth)
+            if values is not None:
+                return values
+        return dispatch.all_scores(self.form, slot_map, candidates)
+
+
+class BatchScorer:
+    """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size."""
+
+    def __init__(self, scorer: EmbeddingScorer, batch: Triples) -> None:
+        self.scorer, self.batch = scorer, batch
+        self.composition, self.form, self.entity_vectors = scorer.composition, scorer.form, scorer.entity_vectors
+        self.relations, self.n_relations, self.reciprocal = scorer.relations, scorer.n_relations, scorer.reciprocal
+
+    @cached_property
+    def head(self) -> Tensor:
+        """(b, entity_dim)."""
+        return self.entity_vectors.of(self.batch.head)
+
+    @cached_property
+    def tail(self) -> Tensor:
+        """(b, entity_dim)."""
+        return self.entity_vectors.of(self.batch.tail)
+
+    @cached_property
+    def relation(self) -> Tensor:
+        """(b, relation_dim)."""
+        return F.embedding(self.batch.relation, self.relations)
+
+    @cached_property
+    def reciprocal_ids(self) -> Tensor:
+        return self.batch.relation + self.n_relations
+
+    @cached_property
+    def reciprocal_relation(self) -> Tensor:
+        """(b, relation_dim): the second vector of each relation, which answers head queries as tail queries."""
+        return F.embedding(self.reciprocal_ids, self.relations)
+
+    def slot_map(self, slot: Slot) -> SlotMap:
+        """How candidates for the open slot become composed vectors."""
+        ids, slot_dim = self.batch.relation, self.entity_vectors.table.shape[-1]
+        if slot is Slot.RELATION:
+            first, second, slot_dim = self.head, self.tail, self.relations.shape[-1]
+        elif slot is Slot.TAIL:
+            first, second = self.head, self.relation
+        elif self.reciprocal:
+            slot, ids = Slot.TAIL, self.reciprocal_ids
+            first, second = self.tail, self.reciprocal_relation
+        else:
+            first, second = self.relation, self.tail
+        by_relation = self.scorer.sorted_by_relation
+        return SlotMap(self.composition, slot, first, second, slot_dim, ids, self.relations, by_relation)
+
+    def score_slot(self, slot: Slot) -> Tensor:
+        """(b, n_candidates): the score of every entity (or relation) in the open slot."""
+        slot_map, blocks = self.slot_map(slot), self.scorer.candidate_blocks(slot)
+        scores = [dispatch.all_scores(self.form, slot_map, candidates) for _, candidates in blocks]
+        return scores[0] if len(scores) == 1 else torch.cat(scores, dim=1)
+
+    def score_reciprocal_relations(self) -> Tensor:
+        """(b, n_relations): the scores of the second vectors of all relations for the reversed triples."""
+        slot_map = SlotMap(self.composition, Slot.RELATION, self.tail, self.head, self.relations.shape[-1])
+        return dispatch.all_scores(self.form, slot_map, self.relations[self.n_relations :])
+
+    def score_sampled(self, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
+        """(b, n) for each slot: the scores of the candidates ids (b, n) of each query, all slots at once."""
+        return dict(zip(ids, dispatch.sampled_scores(*self._sampled(ids)), strict=True))
+
+    def sampled_loss(self, ids: Mapping[Slot, Tensor], loss: Loss) -> Tensor:
+        """A loss of those scores, stacked: see `dispatch.sampled_loss`."""
+        return dispatch.sampled_loss(*self._sampled(ids), loss)
+
+    def score_shared(self, slot: Slot, ids: Tensor) -> Tensor:
+        """(b, n): the scores of candidates ids (g, n), each row of which b / g consecutive queries share."""
+        return dispatch.shared_scores(self.form, self.slot_map(slot), self.scorer.candidates(slot), ids)
+
+    def _sampled(self, ids: Mapping[Slot, Tensor]) -> tuple[QuadraticForm, list[SlotMap], Tensor, list[Tensor], bool]:
+        """The form, slot maps, table of candidates, ids, and whether rows of the table still are to be normalised.
+
+        In training heads and tails are gathered together, with the table for its other use (`gather_with_table`).
+        """
+        table, normalise = self.entity_vectors.table, self.entity_vectors.normalise
+        if torch.is_grad_enabled():
+            rows, table = gather_with_table(table, torch.cat([self.batch.head, self.batch.tail]))
+            self.head, self.tail = self.entity_vectors.convert(rows).split(len(self.batch))
+        if Slot.RELATION in ids:
+            table, normalise = self.scorer.candidates(Slot.RELATION), False
+        return self.form, [self.slot_map(slot) for slot in ids], table, list(ids.values()), normalise

@@ -1,0 +1,295 @@
+"""Checkpoints: a training that was stopped, or killed at any moment, continues as if it had not been.
+
+    RUN/checkpoints/
+      lock                 held, with its process id, by the process that trains
+      data.graph           the graph
+      training.json        format, settings, environment, device, and the checksums of the graph and of itself
+      000007.safetensors   all that changes: parameters, the best ones, optimiser state, generators
+      000007.json          the position in training, and the checksums of the tensors and of itself
+
+Several processes write a folder 000007/ instead of one file of tensors (sharded_checkpoint.py). A JSON file is written
+after the files whose checksums it holds, and no checkpoint is written twice. The folder is removed with the finished run.
+"""
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from harmonium.data import graph_file
+from harmonium.data.graph import Graph
+from harmonium.run import sharded_checkpoint
+from harmonium.run.environment import environment
+from harmonium.run.stop_signal import StopSignal
+from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime.config import Config, TrainConfig
+from harmonium.runtime.distributed import World, is_communication_error, run_on_main
+from harmonium.runtime.errors import HarmoniumError, Interrupted
+from harmonium.runtime.folders import UNFINISHED, logger
+
+FORMAT = 3
+CHANGEABLE = (  # settings that `resume` may change; any other would make it another training
+    "learning_rate", "schedule", "epochs", "metric", "evaluate_every", "patience", "threads",
+    "checkpoint_minutes", "checkpoint_every", "checkpoint_keep",
+)  # fmt: skip
+
+
+class Resumable(Protocol):
+    """A training whose state can be saved between two steps and restored."""
+
+    @property
+    def steps(self) -> int: ...  # done so far
+    @property
+    def n_entities(self) -> int: ...  # rows of the entity table, over all processes
+    @property
+    def sharded(self) -> set[str]: ...  # the tensors of `state_dict` with a row for each entity, sharded over processes
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
+    def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
+
+
+class Checkpoints:
+    """The checkpoints of one training: saves when due, keeps the last ones, restores the newest intact one."""
+
+    def __init__(self, run: Path, settings: TrainConfig, device: str, world: World | None = None) -> None:
+        self.run, self.folder, self.settings, self.device = run, run / UNFINISHED, settings, device
+        self.world = world
+        self.stop_signal = StopSignal()
+        self.saved_step: int | None = None  # from which training can be resumed
+        self.last_save = time.monotonic()
+
+    def after_step(self, training: Resumable) -> None:
+        """Save when a checkpoint is due; save and stop when asked to stop."""
+        every = self.settings.checkpoint_every
+        due = every is not None and training.steps % every == 0
+        overdue = time.monotonic() - self.last_save >= 60 * self.settings.checkpoint_minutes
+        stop, overdue = self._any([self.stop_signal.number is not None, overdue])
+        if stop or due or overdue:
+            self.save(training)
+        if stop:
+            raise KeyboardInterrupt
+
+    def after_last_step(self, training: Resumable) -> None:
+        """Save once more, as the evaluation that follows may fail; stop when asked to stop."""
+        self.save(training)
+        if self._any([self.stop_signal.number is not None])[0]:
+            raise KeyboardInterrupt
+
+    def _any(self, flags: list[bool]) -> list[bool]:
+        """Each flag, or whether it is set in any process."""
+        return flags if self.world is None else self.world.any(flags)
+
+    def save(self, training: Resumable) -> None:
+        """Write a checkpoint and remove the oldest; if writing fails, training continues and the earlier ones stay."""
+        tensors, values = training.state_dict()
+        name = f"{max(map(int, self.names()), default=0) + 1:06d}"
+        try:
+            files = self._write_tensors(name, tensors, training)
+            header = {"format": FORMAT, "files": files, "sharded": sorted(training.sharded), "steps": training.steps}
+            manifest = storage.manifest_bytes(header | values)
+            run_on_main(self.world, lambda: storage.write(self.folder / f"{name}.json", manifest))
+        except OSError as error:
+            run_on_main(self.world, lambda: self.remove(name))
+            reason = error.strerror or str(error)
+            logger.warning("%s: no checkpoint at step %d (%s); training continues", self.run, training.steps, reason)
+        else:
+            self.saved_step = training.steps
+            run_on_main(self.world, lambda: self.remove(*self.names()[: -self.settings.checkpoint_keep]))
+        self.last_save = time.monotonic()
+
+    def _write_tensors(self, name: str, tensors: dict[str, Tensor], training: Resumable) -> dict[str, str]:
+        """Write the tensors of a checkpoint; returns the checksum of each file."""
+        if self.world is None:
+            file = f"{name}.safetensors"
+            return {file: storage.write(self.folder / file, tensor_file.parts(tensors))}
+        folder = self.folder / self.world.broadcast(name)
+        sharded_checkpoint.save(folder, tensors, training.sharded, training.n_entities, self.world)
+        return run_on_main(self.world, lambda: storage.sync_and_digest(folder))
+
+    def restore(self, training: Resumable) -> None:
+        """Restore the newest intact checkpoint; without any, training starts from the beginning."""
+        newest = run_on_main(self.world, self._newest_intact)
+        if newest is None:
+            return
+        name, manifest = newest
+        try:
+            training.load_state_dict(self._read_tensors(name, manifest["sharded"]), manifest)
+        except (SafetensorError, KeyError, RuntimeError) as error:
+            if is_communication_error(error):
+                raise
+            file = self.folder / f"{name}.json"
+            raise HarmoniumError(f"{file}: does not fit this version or device ({error}); train again") from error
+        self.saved_step = manifest["steps"]
+
+    def _newest_intact(self) -> tuple[str, dict[str, Any]] | None:
+        for name in reversed(self.names()):
+            try:
+                manifest = storage.read_manifest(self.folder / f"{name}.json", format=FORMAT)
+                for file, checksum in manifest["files"].items():
+                    storage.verify_checksum(self.folder / file, checksum)
+                return name, manifest
+            except HarmoniumError as error:
+                damage = str(error).partition("; ")[0]
+                logger.warning("%s; continuing from the checkpoint before it, or the beginning", damage)
+                self.remove(name)
+        return None
+
+    def _read_tensors(self, name: str, sharded: Sequence[str]) -> dict[str, Tensor]:
+        """The tensors of a checkpoint that one process or several wrote: all rows, or the rows of this process."""
+        if (self.folder / name).is_dir():
+            return sharded_checkpoint.load(self.folder / name, sharded, self.world)
+        tensors, _ = tensor_file.read(self.folder / f"{name}.safetensors")
+        if self.world is not None:
+            for each in sharded:
+                tensors[each] = tensors[each][self.world.shard(len(tensors[each]))]
+        return tensors
+
+    def names(self) -> list[str]:
+        """Names of the checkpoints, oldest first."""
+        return sorted(file.stem for file in self.folder.glob("[0-9]*.json"))
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            (self.folder / f"{name}.json").unlink(missing_ok=True)
+            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def resume_hint(self) -> Iterator[None]:
+        """Errors and interruptions inside say how to resume."""
+        command = f"`harmonium resume {self.run}"
+        try:
+            yield
+        except KeyboardInterrupt:
+            position = "the beginning" if self.saved_step is None else f"step {self.saved_step:,}"
+            message = f"stopped; {command}` continues from {position}"
+            raise Interrupted(message, self.stop_signal.exit_code) from None
+        except HarmoniumError as error:
+            if self.saved_step is None or command in str(error):
+                raise
+            message = f"{error}; {command} --set KEY=VALUE` continues from step {self.saved_step:,}"
+            raise type(error)(message) from error
+
+
+@contextlib.contextmanager
+def begin(
+    path: Path, overwrite: bool, config: Config, graph: Graph, device: str, world: World | None = None
+) -> Iterator[Checkpoints]:
+    """Start a training into a run folder; one that fails before its first checkpoint leaves nothing behind."""
+    checkpoints = Checkpoints(path, config.train, device, world)
+    with _locked(path, world):
+        run_on_main(world, lambda: folders.reserve(path, overwrite))
+        try:
+            with _explain_write_errors(path):
+                run_on_main(world, lambda: _prepare(checkpoints.folder, config, graph, device))
+            if world is not None and world.any([not folders.is_unfinished(path)])[0]:
+                raise HarmoniumError(f"{path} is not visible to every process; choose a folder that all machines share")
+            with checkpoints.resume_hint():
+                yield checkpoints
+        except Exception:
+            if checkpoints.saved_step is None and (world is None or world.is_main):
+                with contextlib.suppress(OSError):
+                    (checkpoints.folder / "training.json").unlink(missing_ok=True)
+                    shutil.rmtree(checkpoints.folder)
+                    path.rmdir()  # unless it holds an earlier run
+            raise
+
+
+def _prepare(folder: Path, config: Config, graph: Graph, device: str) -> None:
+    """Replace the checkpoints of an earlier training by the settings and the graph of a new one."""
+    (folder / "training.json").unlink(missing_ok=True)  # first: without it there is nothing to resume
+    _remove_all_but(folder, {"lock"})
+    files = {"data.graph": storage.write(folder / "data.graph", graph_file.parts(graph))}
+    training = {"format": FORMAT, "environment": environment(device), "device": device, "files": files}
+    _write_training(folder, training, config)
+
+
+def _write_training(folder: Path, training: dict[str, Any], config: Config) -> None:
+    storage.write(folder / "training.json", storage.manifest_bytes(training | {"config": asdict(config)}))
+
+
+@contextlib.contextmanager
+def reopen(
+    path: Path, overrides: Sequence[str], world: World | None = None
+) -> Iterator[tuple[Checkpoints, Config, Graph]]:
+    """Continue the training in a run folder, with any number of processes."""
+    folder = path / UNFINISHED
+    with _locked(path, world):
+        training = storage.read_manifest(folder / "training.json", format=FORMAT)
+        for name, checksum in training["files"].items():
+            storage.verify_checksum(folder / name, checksum)
+        config, graph = Config.of(training["config"], location=str(folder)), graph_file.load(folder / "data.graph")
+        if overrides:
+            config = _check_change(config, Config.of(training["config"], overrides, str(folder)))
+            with _explain_write_errors(path):
+                run_on_main(world, lambda: _write_training(folder, training, config))
+        if world is None or world.is_main:
+            _warn_of_changes(path, training["environment"], environment(training["device"]))
+        checkpoints = Checkpoints(path, config.train, training["device"], world)
+        with checkpoints.resume_hint():
+            yield checkpoints, config, graph
+
+
+def _warn_of_changes(path: Path, before: dict[str, str], now: dict[str, str]) -> None:
+    changes = [f"{key} {value}, now {now.get(key)}" for key, value in before.items() if value != now.get(key)]
+    if changes:
+        text = "%s began in another environment (%s): the result may differ in the last digits"
+        logger.warning(text, path, "; ".join(changes))
+
+
+def settings(path: Path) -> Config:
+    """The settings of an unfinished training."""
+    training = storage.read_manifest(path / UNFINISHED / "training.json", format=FORMAT)
+    return Config.of(training["config"], location=str(path))
+
+
+def _check_change(before: Config, after: Config) -> Config:
+    """The new settings, if `resume` may change to them."""
+    unchanged = {name: getattr(before.train, name) for name in CHANGEABLE}
+    if replace(after, train=replace(after.train, **unchanged)) != before:
+        raise HarmoniumError(
+            f"resuming can change only {', '.join(f'train.{name}' for name in CHANGEABLE)}; "
+            "for another training choose another --out"
+        )
+    return after
+
+
+@contextlib.contextmanager
+def _locked(path: Path, world: World | None) -> Iterator[None]:
+    """Hold the lock of a run folder, in the main process for all, and remove what a killed process left half-written."""
+    folder = path / UNFINISHED
+
+    def enter() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        storage.sync(path.parent)
+        stack.enter_context(folders.locked(path))
+        folders.remove_leftovers(path)
+        complete = {file.stem for file in folder.glob("*.json")}
+        kept = {name + suffix for name in complete for suffix in ("", ".json", ".safetensors")}
+        _remove_all_but(folder, {"lock", "data.graph", *kept})
+
+    with contextlib.ExitStack() as stack:
+        with _explain_write_errors(path):
+            run_on_main(world, enter)
+        yield
+
+
+def _remove_all_but(folder: Path, kept: set[str]) -> None:
+    for file in folder.iterdir():
+        if file.name not in kept:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+@contextlib.contextmanager
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "free some space or allow writing, or choose another folder"
+        raise HarmoniumError(f"{path}: cannot be written ({error.strerror}); {advice}") from error

@@ -1,0 +1,1 @@
+"""What every layer needs: errors, settings, this process and others, files and locks; knows nothing of graphs or models."""

@@ -1,0 +1,135 @@
+"""A run folder on disk: reserved before training, locked during it, replaced atomically at the end."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.storage import sync
+
+UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+logger = logging.getLogger("harmonium")
+
+
+def reserve(path: str | Path, overwrite: bool = False) -> Path:
+    """Check before any work is done that a run can be written to this folder."""
+    path = Path(path)
+    try:
+        if path.exists():
+            _check_replaceable(path, overwrite)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HarmoniumError(f"{path.parent}: cannot be made ({error.strerror}); choose another --out") from error
+    if not os.access(path.parent, os.W_OK):
+        raise HarmoniumError(f"{path.parent} cannot be written to; choose another --out")
+    return path
+
+
+def _check_replaceable(path: Path, overwrite: bool) -> None:
+    content = {entry.name for entry in path.iterdir()} if path.is_dir() else {"a file"}
+    if not overwrite and is_unfinished(path):
+        with locked(path):
+            raise HarmoniumError(
+                f"{path} holds a training that has not finished: `harmonium resume {path}` continues it, "
+                "--overwrite starts again"
+            )
+    if not overwrite and content != {UNFINISHED}:
+        raise HarmoniumError(f"{path} exists; choose another --out, or replace it with --overwrite")
+    if content and not content & {"run.json", UNFINISHED}:
+        raise HarmoniumError(f"{path} is not a run folder, so it will not be replaced; choose another --out")
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a run folder holds a training that can be resumed."""
+    return (path / UNFINISHED / "training.json").is_file()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a run folder; an error names the process that holds it. The system frees locks of dead processes."""
+    import fcntl
+
+    lock = path / UNFINISHED / "lock"
+    with open(lock, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise HarmoniumError(
+                f"{path} is being trained by another process ({owner}); wait for it, or stop it with `kill {owner}`"
+            ) from None
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): let no other process train into it", path, error.strerror)
+        if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+            raise HarmoniumError(f"{path} was finished by another process just now")
+        with contextlib.suppress(OSError):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """A temporary folder that replaces `path` when the block succeeds, and is removed otherwise."""
+    remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        temporary.mkdir()
+        yield temporary
+        sync(temporary)
+        if path.exists():
+            exchange(temporary, path)
+        else:
+            temporary.rename(path)
+        sync(path.parent)
+    except OSError as error:
+        advice = f"`harmonium resume {path}` tries again" if is_unfinished(path) else "nothing was left there"
+        raise HarmoniumError(f"{path}: cannot be written ({error.strerror}); {advice}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary folders of `path` left by processes that were killed."""
+    for temporary in path.parent.iterdir():
+        name, _, process = temporary.name.removesuffix(".draft").rpartition(".")
+        is_ours = temporary.name.endswith(".draft") and name == f".{path.name}" and process.isdigit()
+        if is_ours and not is_alive(int(process)):
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether another process has this id; our id on a leftover means it was reused."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a process of another user
+        pass
+    return True
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Swap two folders; on Linux in one step, so that `second` is always there and whole."""
+    if sys.platform == "linux":
+        rename = getattr(ctypes.CDLL(None), "renameat2", None)
+        if rename and not rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):
+            return
+    aside = first.with_name(first.name + ".old")
+    second.rename(aside)
+    try:
+        first.rename(second)
+    except OSError:
+        aside.rename(second)
+        raise
+    aside.rename(first)

@@ -1,0 +1,1 @@
+"""From a graph and settings to a trained model: steps, losses, negatives, optimisers, planning, tuning, tracking."""

@@ -1,0 +1,111 @@
+"""Losses and regularisers: what training minimises.
+
+In the equations s is the score of a true triple and s_i those of its negatives; each loss is a mean over triples and sides.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harmonium.data.triples import Slot
+from harmonium.model.scoring import BatchScorer
+from harmonium.training.negatives import SIDES, true_then_negatives
+
+ContrastiveLoss = Callable[[Tensor, float], Tensor]  # of scores (m, 1 + n), the true triple's first, and the margin
+
+
+def sampled_softmax(scores: Tensor, margin: float) -> Tensor:
+    """-log(exp(s) / (exp(s) + sum of exp(s_i))): cross-entropy against the negatives (the paper). Ignores the margin."""
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64, device=scores.device))
+
+
+def linear_margin(scores: Tensor, margin: float) -> Tensor:
+    """Mean of max(0, margin - s + s_i): margin ranking (Yang et al. 2015, margin 1), the paper's HolE*."""
+    return (margin - scores[:, :1] + scores[:, 1:]).relu().mean()
+
+
+def logistic_margin(scores: Tensor, margin: float) -> Tensor:
+    """Mean of max(0, margin - sigmoid(s) + sigmoid(s_i)): HolE's pairwise loss (Nickel et al. 2016, margin 0.2)."""
+    return linear_margin(scores.sigmoid(), margin)
+
+
+def logistic(scores: Tensor, margin: float) -> Tensor:
+    """(log(1 + exp(-s)) + mean of log(1 + exp(s_i))) / 2: logistic loss (Nickel et al. 2016). Ignores the margin."""
+    return (F.softplus(-scores[:, :1]).mean() + F.softplus(scores[:, 1:]).mean()) / 2
+
+
+CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {  # by the values of train.loss
+    "sampled": sampled_softmax,
+    "linear-margin": linear_margin,
+    "logistic-margin": logistic_margin,
+    "logistic": logistic,
+}
+
+
+def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) -> Tensor:
+    """(2b, 1 + n): the scores of each true triple and of its negatives; corrupted heads first, then tails.
+
+    Negatives are ids (b, n), or (g, n) where b / g consecutive triples share a row.
+    """
+    batch = scorer.batch
+    if len(negatives[Slot.HEAD]) == len(batch):
+        return torch.cat(list(scorer.score_sampled(true_then_negatives(batch, negatives)).values()))
+    true = scorer.score_sampled({slot: batch[slot][:, None] for slot in SIDES})
+    corrupted = {slot: scorer.score_shared(slot, negatives[slot]) for slot in SIDES}
+    return torch.cat([torch.cat([true[slot], corrupted[slot]], dim=1) for slot in SIDES])
+
+
+def full_softmax(scorer: BatchScorer) -> Tensor:
+    """Cross-entropy of the true entity against all entities, over heads and tails."""
+    losses = [F.cross_entropy(scorer.score_slot(slot), scorer.batch[slot]) for slot in SIDES]
+    return torch.stack(losses).mean()
+
+
+def relation_softmax(scorer: BatchScorer) -> Tensor:
+    """Cross-entropy of the true relation against all relations (Chen et al. 2021).
+
+    With reciprocal relations also of the reversed triple, among the second vectors.
+    """
+    scores = [scorer.score_slot(Slot.RELATION)]
+    if scorer.reciprocal:
+        scores.append(scorer.score_reciprocal_relations())
+    losses = [F.cross_entropy(each, scorer.batch.relation) for each in scores]
+    return torch.stack(losses).mean()
+
+
+class TypeHead(nn.Module):
+    """Auxiliary loss: predict an entity's types from its vector. Trained with the model, but no part of it.
+
+    The types of an entity are the slots of relations in which it stands, and each training triple is a sample of one
+    type of its head and one of its tail. (The authors' code predicts types given with the data from the head's token;
+    this works for any graph and for plain models.)
+    """
+
+    def __init__(self, entity_dim: int, n_relations: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2 * n_relations, entity_dim))  # types: heads of relations, then tails
+        self.bias = nn.Parameter(torch.zeros(2 * n_relations))
+
+    def forward(self, scorer: BatchScorer) -> Tensor:
+        """Cross-entropy over the heads and tails of the batch."""
+        entities = torch.cat([scorer.head, scorer.tail])
+        types = torch.cat([scorer.batch.relation, scorer.batch.relation + scorer.n_relations])
+        return F.cross_entropy(F.linear(entities, self.weight, self.bias), types)
+
+
+def n3(scorer: BatchScorer) -> Tensor:
+    """N3 regulariser: mean over triples of |head|_3^3 + |relation|_3^3 + |tail|_3^3 (Lacroix et al. 2018).
+
+    With reciprocal relations the two vectors of a relation count half each.
+    """
+
+    def cubes(vectors: Tensor) -> Tensor:
+        return scorer.composition.magnitude(vectors).pow(3).sum()
+
+    entities = cubes(scorer.head) + cubes(scorer.tail)
+    relations = cubes(scorer.relation)
+    if scorer.reciprocal:
+        relations = (relations + cubes(scorer.reciprocal_relation)) / 2
+    return (entities + relations) / len(scorer.batch)

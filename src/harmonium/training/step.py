@@ -1,0 +1,365 @@
+"""One training step: sample negatives, score, update the parameters; on a GPU replayed as a CUDA graph."""
+
+import gc
+import math
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.kernels import dispatch
+from harmonium.kernels.gather import number_runs
+from harmonium.kernels.precision import matmul_precision
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony
+from harmonium.model.scoring import BatchScorer
+from harmonium.runtime import torchrun
+from harmonium.runtime.config import TrainConfig
+from harmonium.runtime.distributed import World
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.training.entity_store import HostStore, make_entity_store
+from harmonium.training.losses import (
+    CONTRASTIVE_LOSSES,
+    TypeHead,
+    contrastive_scores,
+    full_softmax,
+    n3,
+    relation_softmax,
+)
+from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
+from harmonium.training.optimisers import make_optimiser, make_row_optimiser
+
+
+class StepSample(NamedTuple):
+    """What a step samples, whatever the parameters are."""
+
+    entity_ids: Tensor | None  # (m,): the distinct entities, which ids below index; None: all entities
+    relation_ids: Tensor | None  # (k,): the distinct relations, likewise
+    batch: Triples
+    negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
+    weight: float  # fraction of the whole batch in this process
+    logq_correction: Tensor | None  # (2b, 1 + n)
+
+
+class TrainingStep:
+    """One optimiser step. It holds all that changes from step to step but the model: optimiser state, learning rate.
+
+    Entities are updated row by row where `updates_rows` says so, and by the dense optimiser otherwise.
+    """
+
+    def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig, generator: torch.Generator) -> None:
+        device = train.head.device
+        check_settings(model, settings, device)
+        self.model, self.train, self.settings, self.generator = model, train, settings, generator
+        self.steps_done, self.n_steps = 0, settings.epochs * math.ceil(len(train) / settings.batch_size)
+        self.sampler = SAMPLERS[settings.sampler](train, model.n_entities, settings.negative_group_size)
+        self.learning_rate = torch.tensor(settings.learning_rate, device=device)
+        self.row_learning_rate = torch.tensor(settings.learning_rate)  # row optimisers read it on the host
+        self.rounding = torch.Generator(model.entity.device) if model.entity.dtype == torch.bfloat16 else None
+        self.row_optimiser = None
+        if updates_rows(model, settings):
+            self.row_optimiser = make_row_optimiser(model.entity, settings, self.row_learning_rate, self.rounding)
+        self.entity_store = make_entity_store(model, settings, self.row_optimiser, device)
+        self.type_head = TypeHead(model.entity.shape[1], model.n_relations).to(device) if settings.type_loss else None
+        parameters = [*model.parameters(), *(self.type_head.parameters() if self.type_head else ())]
+        by_rows = model.entity if self.row_optimiser else None
+        self.dense_parameters = [p for p in parameters if p.requires_grad and p is not by_rows]
+        self.optimiser = make_optimiser(self.dense_parameters, settings, self.learning_rate)
+        self.replay = None
+        if device.type == "cuda" and self.entity_store is None and model.form.is_capturable:
+            self.replay = CudaGraphReplay()
+        self.warm_up_steps = 3  # before the CUDA graph is captured
+        self.sorts_by_relation = sorts_by_relation(model, settings, device)
+        self.relation_capacity = model.n_relations  # distinct relations that a step has space for
+        self.sampled_ahead: tuple[Tensor, StepSample, Tensor] | None = None  # index, sample, generator state before it
+
+    @torch.no_grad()
+    def backend(self) -> str:
+        """The kernel backend of this training, and why no faster one is used."""
+        one, model = self.train[:1], self.model
+        scorer = model.scorer(model.relation.new_ones(1, model.entity.shape[1]))  # wherever the entities are kept
+        first = Triples(torch.zeros_like(one.head), one.relation, torch.zeros_like(one.tail))
+        backend, reason = dispatch.select_backend(scorer.form, scorer.slot_map(Slot.TAIL, first), scorer.entities)
+        if self.settings.loss == "full" and backend == "triton":
+            backend, reason = "torch", "train.loss=full scores all entities"
+        return f"{backend} kernels" + (f", as {reason}" if reason else "")
+
+    # State -----------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The optimiser state, and the parameters that are no part of the model."""
+        state: dict[str, Tensor] = {}
+        for number, parameter in enumerate(self.dense_parameters):
+            state |= {f"{number}.{name}": value for name, value in self.optimiser.state[parameter].items()}
+        if self.row_optimiser is not None:
+            state |= {f"rows.{name}": value for name, value in self.row_optimiser.state_dict().items()}
+        if self.type_head is not None:
+            state |= {f"types.{name}": value for name, value in self.type_head.state_dict().items()}
+        return state
+
+    @property
+    def sharded(self) -> set[str]:
+        """The names in `state_dict` of tensors with a row for each entity."""
+        prefix = "rows." if self.row_optimiser is not None else "0."  # the table is the model's first parameter
+        return {name for name, value in self.state_dict().items() if name.startswith(prefix) and value.dim()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        if self.type_head is not None:
+            self.type_head.load_state_dict(with_prefix(state, "types."))
+        if self.row_optimiser is not None:
+            self.row_optimiser.load_state_dict(with_prefix(state, "rows."))
+        for number, parameter in enumerate(self.dense_parameters):
+            values = with_prefix(state, f"{number}.")
+            self.optimiser.state[parameter].update({name: v.to(parameter.device) for name, v in values.items()})
+
+    # A step ----------------------------------------------------------------------------------------------------------
+
+    def arrange_batches(self, order: Tensor) -> Tensor:
+        """The order of an epoch, each batch sorted by relation where scoring works relation by relation.
+
+        There the largest number of distinct relations in a batch becomes the capacity of a step.
+        """
+        if not self.sorts_by_relation:
+            return order
+        size = self.settings.batch_size
+        full = len(order) // size * size
+        batches, rest = order[:full].view(-1, size), order[full:]
+        relations, positions = self.train.relation[batches].sort(dim=1, stable=True)
+        if full:
+            largest = int((relations.diff(dim=1) != 0).sum(dim=1).max()) + 1
+            is_captured = self.replay is not None and self.replay.graph is not None
+            if not is_captured or largest > self.relation_capacity:
+                self.relation_capacity = min(math.ceil(1.05 * largest / 16) * 16, self.model.n_relations)
+                if self.replay is not None:
+                    self.replay.graph = None
+        rest = rest[self.train.relation[rest].argsort(stable=True)]
+        return torch.cat([batches.gather(1, positions).flatten(), rest])
+
+    def __call__(self, index: Tensor, next_index: Tensor | None = None) -> Tensor:
+        """Update the parameters by the training triples at index (b,); returns the loss.
+
+        With the index of the next step, its rows are read ahead from host memory.
+        """
+        self._begin_step()
+        if self.replay is not None and len(index) == self.settings.batch_size:
+            if not self.warm_up_steps:
+                return self.replay(self, index)
+            self.warm_up_steps -= 1
+        with matmul_precision(self.settings.precision):
+            self.optimiser.zero_grad(set_to_none=True)
+            sample = self._next_sample(index)
+            rows = None
+            if self.entity_store is not None and sample.entity_ids is not None:
+                rows = self.entity_store.fetch(sample.entity_ids).requires_grad_()
+            loss = sample.weight * self.loss(sample, rows)
+            torch.autograd.backward(loss)
+            if next_index is not None and isinstance(self.entity_store, HostStore):
+                self._sample_ahead(self.entity_store, next_index)
+            if self.entity_store is not None and rows is not None and rows.grad is not None:
+                self.entity_store.apply_gradient(rows.grad)
+            loss = loss.detach()
+            if self.model.world is not None:
+                gradients = [p.grad for p in self.dense_parameters if p.grad is not None and p is not self.model.entity]
+                self.model.world.all_reduce([loss, *gradients])
+            self.optimiser.step()
+        return loss
+
+    def _begin_step(self) -> None:
+        """Set the learning rate, and seed stochastic rounding by the step, so that a checkpoint need not save it."""
+        if self.settings.schedule == "linear":
+            rate = self.settings.learning_rate * (1 - self.steps_done / self.n_steps)
+            self.learning_rate.fill_(rate)
+            self.row_learning_rate.fill_(rate)
+            if not self.learning_rate.is_cuda:
+                self.optimiser.param_groups[0]["lr"] = rate
+        if self.rounding is not None:
+            self.rounding.manual_seed(hash((self.settings.seed, self.steps_done)))
+        self.steps_done += 1
+
+    def loss(self, sample: StepSample, rows: Tensor | None = None) -> Tensor:
+        """What a step minimises; rows (m, entity_dim) are the vectors of the sample's entities, default: the table."""
+        form, settings = self.model.form, self.settings
+        with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
+            scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch)
+        if settings.loss == "full":
+            return self._regularise(full_softmax(scorer), scorer)
+
+        def contrast(scores: Tensor, queries: slice) -> Tensor:
+            if sample.logq_correction is not None:
+                scores = scores - sample.logq_correction[queries]
+            return CONTRASTIVE_LOSSES[settings.loss](scores, settings.margin)
+
+        if len(sample.negatives[Slot.HEAD]) == len(sample.batch):  # perhaps block by block, which saves memory
+            loss = scorer.sampled_loss(true_then_negatives(sample.batch, sample.negatives), contrast)
+        else:
+            loss = contrast(contrastive_scores(scorer, sample.negatives), slice(None))
+        return self._regularise(loss, scorer)
+
+    def _regularise(self, loss: Tensor, scorer: BatchScorer) -> Tensor:
+        """The loss plus the regulariser and auxiliary losses that have a weight."""
+        settings = self.settings
+        if settings.n3:
+            loss = loss + settings.n3 * n3(scorer)
+        if settings.relation_prediction:
+            loss = loss + settings.relation_prediction * relation_softmax(scorer)
+        if self.type_head is not None:
+            loss = loss + settings.type_loss * self.type_head(scorer)
+        return loss
+
+    # Sampling --------------------------------------------------------------------------------------------------------
+
+    def draw_sample(self, index: Tensor) -> StepSample:
+        """Draw the negatives of the training triples at index (b,)."""
+        batch = self.train[index]
+        negatives: dict[Slot, Tensor] = {}
+        entity_ids, relation_ids, weight, correction = None, None, 1.0, None
+        if self.settings.loss != "full":
+            negatives = self.sampler.draw(batch, self.settings.negatives, self.generator)
+            if self.model.world is not None:
+                weight, batch, negatives = batch_shard(self.model.world, batch, negatives)
+            if self.settings.loss == "sampled":
+                correction = self.sampler.logq_correction(batch, negatives)
+            if self.sorts_by_relation:
+                relation_ids, batch = distinct_relations(batch, self.relation_capacity)
+        if self.entity_store is not None:
+            entity_ids, batch, negatives = distinct_entities(batch, negatives)
+        return StepSample(entity_ids, relation_ids, batch, negatives, weight, correction)
+
+    def _next_sample(self, index: Tensor) -> StepSample:
+        """The sample drawn ahead for this index, or a new one."""
+        if self.sampled_ahead is not None and self.sampled_ahead[0] is index:
+            sample = self.sampled_ahead[1]
+            self.sampled_ahead = None
+            return sample
+        self.discard_sample_ahead()
+        return self.draw_sample(index)
+
+    def _sample_ahead(self, store: HostStore, index: Tensor) -> None:
+        """Draw the sample of the next step and read its rows while this step is computed."""
+        state = self.generator.get_state()
+        with store.side_stream():
+            sample = self.draw_sample(index)
+            if sample.entity_ids is not None:
+                store.prefetch(sample.entity_ids)
+        self.sampled_ahead = index, sample, state
+
+    def discard_sample_ahead(self) -> None:
+        """Put the generator back to before the sample drawn ahead, which will be drawn again."""
+        if self.sampled_ahead is not None:
+            self.generator.set_state(self.sampled_ahead[2])
+            self.sampled_ahead = None
+
+
+class CudaGraphReplay:
+    """Steps of a full batch as one CUDA graph. They have no entity store: the optimiser updates every parameter."""
+
+    def __init__(self) -> None:
+        self.graph: torch.cuda.CUDAGraph | None = None  # None: captured in the next step
+
+    def __call__(self, step: TrainingStep, index: Tensor) -> Tensor:
+        if self.graph is None:
+            self.graph = self._capture(step, index)
+        self.index.copy_(index)
+        self.graph.replay()
+        return self.loss
+
+    def _capture(self, step: TrainingStep, index: Tensor) -> torch.cuda.CUDAGraph:
+        self.index, graph = index.clone(), torch.cuda.CUDAGraph()
+        graph.register_generator_state(step.generator)
+        step.optimiser.zero_grad(set_to_none=True)
+        gc.collect()  # freeing the graph of an earlier training during the capture would break it
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph), matmul_precision(step.settings.precision):
+            loss = step.loss(step.draw_sample(self.index))
+            torch.autograd.backward(loss)
+            step.optimiser.step()
+        self.loss = loss.detach()
+        return graph
+
+
+# Decisions -----------------------------------------------------------------------------------------------------------
+
+
+def updates_rows(model: GradientGraph, settings: TrainConfig) -> bool:
+    """Whether entities are updated row by row: where settings need it, or a step uses less than half of them."""
+    if _needs_rows(model, settings):
+        return True
+    groups = count_groups(settings.batch_size, settings.negative_group_size)
+    sampled = 2 * (settings.batch_size + settings.negatives * groups)  # entities, with repetitions
+    return settings.loss != "full" and settings.sparse_updates and model.n_entities > 2 * sampled
+
+
+def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
+    """The settings that need updates row by row, however few entities there are."""
+    reasons = {
+        "train.optimiser=row-adagrad": settings.optimiser == "row-adagrad",
+        "train.entity_storage=host": settings.entity_storage == "host",
+        "model.entity_dtype=bfloat16": model.entity.dtype == torch.bfloat16,
+    }
+    return [setting for setting, applies in reasons.items() if applies]
+
+
+def sorts_by_relation(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
+    """Whether batches are sorted by relation: where scoring on a GPU works relation by relation."""
+    uses_all_relations = settings.loss == "full" or settings.relation_prediction or settings.type_loss
+    return device.type == "cuda" and model.composition.by_relation and not uses_all_relations
+
+
+def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.device) -> None:
+    """Raise an error for settings that cannot be combined."""
+    conflicts = _needs_rows(model, settings)
+    if model.world is not None:
+        conflicts.append("several processes")
+    if settings.loss == "full" and conflicts:
+        raise HarmoniumError(
+            f"train.loss=full needs all entities in one table, which excludes {', '.join(conflicts)}; choose another loss"
+        )
+    if model.world is None or device.type != "cuda":
+        return
+    if torch.cuda.device_count() < torchrun.local_size():
+        raise HarmoniumError("more processes than GPUs on this machine; start fewer, or set train.device=cpu")
+    if settings.entity_storage == "host":
+        raise HarmoniumError("train.entity_storage=host is for a single process; set train.entity_storage=device")
+
+
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+def batch_shard(
+    world: World, batch: Triples, negatives: dict[Slot, Tensor]
+) -> tuple[float, Triples, dict[Slot, Tensor]]:
+    """This process's fraction of a batch, its triples and negatives; an empty one becomes a triple of weight 0."""
+    shard = world.batch_slice(len(batch))
+    weight = (shard.stop - shard.start) / len(batch)
+    shard = shard if weight else slice(0, 1)
+
+    def local_rows(ids: Tensor) -> Tensor:
+        group = len(batch) // len(ids)  # triples that share a row; rows stay shared where no group is cut
+        if shard.start % group or shard.stop % group:
+            return expand_groups(ids, len(batch))[shard]
+        return ids[shard.start // group : shard.stop // group]
+
+    return weight, batch[shard], {slot: local_rows(ids) for slot, ids in negatives.items()}
+
+
+def distinct_entities(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor, Triples, dict[Slot, Tensor]]:
+    """The distinct entities (m,) of a batch and its negatives, sorted, and both as positions among them."""
+    ids = torch.cat([batch.head, batch.tail, *(ids.flatten() for ids in negatives.values())])
+    distinct, positions = torch.unique(ids, return_inverse=True)
+    sizes = [len(batch), len(batch), *(ids.numel() for ids in negatives.values())]
+    head, tail, *parts = torch.split(positions, sizes)
+    corrupted = {slot: part.view_as(negatives[slot]) for slot, part in zip(negatives, parts, strict=True)}
+    return distinct, Triples(head, batch.relation, tail), corrupted
+
+
+def distinct_relations(batch: Triples, capacity: int) -> tuple[Tensor, Triples]:
+    """The distinct relations of a batch sorted by relation, padded to `capacity`, and the batch as positions among them."""
+    positions, ids = number_runs(batch.relation, capacity)
+    return ids, Triples(batch.head, positions, batch.tail)

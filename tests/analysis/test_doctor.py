@@ -1,0 +1,195 @@
+"""The doctor on graphs whose faults are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import harmonium
+from harmonium.analysis.doctor import Diagnosis, clean_copy, diagnose
+from harmonium.analysis.findings import Finding, gini
+from harmonium.data import datasets
+from harmonium.data.graph import SPLITS
+from harmonium.data.triples import Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.runtime.errors import HarmoniumError
+from small import family, graph_of, ladder
+
+
+def finding(found: Diagnosis, name: str) -> Finding:
+    return next(each for each in found.findings if each.name == name)
+
+
+def test_a_graph_that_leaks() -> None:
+    graph = family(60)
+    found = diagnose(graph)
+    train = {tuple(row) for row in graph.train.to_rows().tolist()}
+    tested = graph.test.to_rows().tolist()
+    inverse = sum((t, 1 - r, h) in train for h, r, t in tested if r < 2)
+    symmetric = sum((t, 2, h) in train for h, r, t in tested if r == 2)
+    assert inverse >= 4 and symmetric >= 2
+    assert finding(found, "redundant relations").numbers["inverse"] == inverse
+    assert finding(found, "redundant relations").numbers["with symmetric"] == inverse + symmetric
+    assert finding(found, "symmetric leakage").numbers["facts"] == symmetric
+    assert found.verdict == "leaking" and "follow from another relation" in found.reason and "--clean" in found.advice
+    assert found.baseline and found.baseline.metrics["hits@1"] == (inverse + symmetric) / len(tested)
+    rows = {(row["kind"], row["relation"], row["other"]): row for row in found.relations}
+    assert rows.keys() == {("inverse", "next", "before"), ("symmetric", "twin", "twin")}
+    assert rows["inverse", "next", "before"]["finds"] == inverse
+    assert rows["inverse", "next", "before"]["pairs"] == 60
+    assert rows["symmetric", "twin", "twin"]["share"] == 1
+
+
+def test_the_honest_split_of_the_same_facts_is_ok() -> None:
+    found = diagnose(datasets.split(family(60), valid=0.1, test=0.1))
+    assert found.verdict == "ok" and "still" not in found.reason and found.advice == "nothing"
+    assert finding(found, "linked pairs").numbers["either"] == 0
+    assert found.baseline and found.baseline.metrics["hits@10"] < 0.2
+
+
+def test_symmetry_alone_is_mentioned_in_the_reason() -> None:
+    """A third of test reversed in train, as in WN18RR: not redundant relations, but worth a sentence."""
+    train = ladder("{i} near {j}") + "," + ladder("{j} near {i}", 9) + ", p in q, q in r, s in t"
+    found = diagnose(graph_of(train, test="y9 near x9, p in t, s in q"))
+    assert found.verdict == "ok"
+    assert "still, 1 of 3 test facts are a train fact of a symmetric relation" in found.reason
+    assert "apart" in found.advice
+
+
+def test_every_count_on_a_graph_with_every_fault() -> None:
+    graph = graph_of(
+        train="a r b, a r b, b r c, c r c, a s b, d t b, e t b, only u a, only u b",
+        valid="a r b, b s c, new s a",
+        test="a r b, a s b, b s c, c v a, new s newer",
+        entities="alone lonely",
+    )
+    found = diagnose(graph)
+    assert finding(found, "repeated triples").numbers["left"] == {"train": 1, "valid": 0, "test": 0}
+    overlap = finding(found, "split overlap")
+    assert overlap.numbers == {"test in train": 2, "valid in train": 1, "test in valid": 2}
+    assert overlap.level == "leaking"
+    unseen = {"valid": {"entities": 1, "facts": 1}, "test": {"entities": 2, "facts": 1}}
+    assert finding(found, "unseen entities").numbers == unseen
+    assert finding(found, "unseen relations").numbers["test"] == {"relations": 1, "facts": 1}
+    assert finding(found, "unseen relations").level == "warning"
+    assert finding(found, "self-loops").examples == ["c · r · c"]
+    assert finding(found, "isolated entities").examples == ["alone", "lonely"]
+    assert finding(found, "one-sided relations").examples == ["t", "u", "v"]
+    assert finding(found, "linked pairs").numbers == {"same": 3, "reversed": 0, "either": 3}
+    assert finding(found, "degree skew").examples[0] == "b 12"
+    assert found.verdict == "leaking"
+    assert finding(found, "repeated triples").level == "warning"
+
+
+def test_repeated_lines_dropped_on_reading_are_counted(write_folder) -> None:
+    lines = "a\tr\tb\nb\tr\tc\na\tr\tb\na\tr\tb\n"
+    found = harmonium.doctor(write_folder({"train.txt": lines, "test.txt": "c\tr\ta\n"}))
+    assert finding(found, "repeated triples").numbers["dropped"] == {"train": 2, "valid": 0, "test": 0}
+    assert found.verdict == "ok" and found.notes
+
+
+def test_cartesian_relations() -> None:
+    full = ", ".join(f"x{i} full y{j}" for i in range(4) for j in range(5) if i != j)
+    sparse = ", ".join(f"x{i} sparse y{j}" for i in range(4) for j in range(5) if (i + j) % 3)
+    two = ", ".join(f"x{i} two y{j}" for i in range(2) for j in range(5))  # too few heads to say
+    found = finding(diagnose(graph_of(f"{full}, {sparse}, {two}", test="x0 full y0, x3 two y3")), "Cartesian relations")
+    assert found.examples == ["full"] and found.numbers == {"relations": 1, "facts": 1} and found.level == "warning"
+
+
+def test_names_that_read_alike_or_have_stray_blanks() -> None:
+    graph = graph_of("New_York in USA, new_york in usa, Rome in Italy")
+    spelt = finding(diagnose(graph), "names of entities")
+    assert spelt.numbers == {"alike": 2, "stray": 0} and spelt.level == "warning"
+    assert spelt.examples == ["'New_York' = 'new_york'", "'USA' = 'usa'"] and "'USA' = 'usa'" in spelt.sentence
+    labelled = graph_of("q1 in q2, q3 in q2", labels={"q1": "Football", "q3": "football"})
+    shared = finding(diagnose(labelled), "names of entities")
+    assert shared.numbers["alike"] == 1 and shared.level == "ok"  # two things may share a name, not an identifier
+    blank = replace(graph, relations=Vocabulary([" in"], kind="relation"))
+    assert finding(diagnose(blank), "names of relations").examples == ["' in'"]
+    assert diagnose(blank).verdict == "warning"
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
+def test_gini_is_half_the_relative_mean_difference(counts: list[int]) -> None:
+    total, n = sum(counts), len(counts)
+    expected = sum(abs(a - b) for a in counts for b in counts) / (2 * n * total) if total else 0.0
+    assert gini(torch.tensor(counts)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_cleaning_leaves_no_leak_and_says_what_went() -> None:
+    graph = family(60)
+    repeated = Triples.cat([graph.valid, graph.train[:2]]), Triples.cat([graph.test, graph.valid[:3]])
+    graph = replace(graph, valid=repeated[0], test=repeated[1])
+    copy, report = clean_copy(graph)
+    cleaned = diagnose(copy)
+    assert diagnose(graph).verdict == "leaking" and cleaned.verdict == "ok" and "still" not in cleaned.reason
+    assert report["dropped"]["repeated"] == {"train": 0, "valid": 2, "test": 3}
+    (gone,) = report["relations"]
+    assert {gone["dropped"], gone["kept"]} == {"next", "before"}
+    before, after = (
+        {s: set(map(tuple, facts.to_rows().tolist())) for s, facts in g.splits.items()} for g in (graph, copy)
+    )
+    lost = graph.relations.index(gone["dropped"])
+    train = {row for row in before["train"] if row[1] != lost}
+    assert after["train"] == train
+    honest = {(h, r, t) for h, r, t in before["test"] - before["valid"] if r != 2 or (t, r, h) not in train}
+    assert after["test"] == {row for row in honest if row[1] != lost}
+    for split in SPLITS:
+        dropped = sum(counts[split] for counts in report["dropped"].values())
+        assert len(graph.splits[split]) - dropped == report["triples"][split] == len(copy.splits[split])
+
+
+def test_the_larger_of_redundant_relations_stays() -> None:
+    facts = ladder("{i} small {j}", 8) + "," + ladder("{j} large {i}", 10) + "," + ladder("{i} middle {j}", 9)
+    copy, report = clean_copy(graph_of(facts))
+    assert report["relations"] == [{"dropped": "middle", "kept": "large"}, {"dropped": "small", "kept": "large"}]
+    assert {names[1] for names in copy.names_of(copy.train)} == {"large"}
+
+
+def test_a_cleaned_copy_can_be_read_again(tmp_path: Path) -> None:
+    plain = family(60)
+    labels = [f"Person number {i}" for i in range(60)]
+    graph = replace(plain, entities=Vocabulary(plain.entities.ids, labels))
+    found = harmonium.doctor(graph, clean=tmp_path / "deep" / "clean")
+    again = harmonium.load(tmp_path / "deep" / "clean")
+    assert found.cleaned and {s: len(getattr(again, s)) for s in SPLITS} == found.cleaned["triples"]
+    assert set(again.names_of(again.facts())) <= set(graph.names_of(graph.facts()))
+    assert harmonium.doctor(tmp_path / "deep" / "clean").verdict == "ok"
+    with pytest.raises(HarmoniumError, match="exists already"):
+        harmonium.doctor(graph, clean=tmp_path / "deep" / "clean")
+    (tmp_path / "file").touch()
+    with pytest.raises(HarmoniumError, match="cannot be written"):
+        harmonium.doctor(graph, clean=tmp_path / "file" / "clean")
+    harmonium.doctor(graph, clean=tmp_path / "clean.graph")
+    assert harmonium.load(tmp_path / "clean.graph").train.to_rows().equal(clean_copy(graph)[0].train.to_rows())
+
+
+def test_graphs_without_a_test_split() -> None:
+    graph = family(60)
+    none = Triples.from_rows([])
+    found = diagnose(replace(graph, valid=none, test=none))
+    assert found.baseline is None and found.to_json()["rule_baseline"] is None
+    assert found.verdict == "ok" and "no valid or test facts" in found.reason
+    only_valid = diagnose(replace(graph, test=none))
+    assert only_valid.baseline and only_valid.baseline.protocol.split == "valid"
+    assert only_valid.verdict == "leaking" and "valid facts" in only_valid.reason
+    assert found.to_markdown().startswith("**ok**")
+
+
+def test_the_report_as_json_and_markdown() -> None:
+    graph = family(60)
+    graph = replace(graph, relations=Vocabulary(["<b>next</b>", "be|fore", "twin"], kind="relation"))
+    found = diagnose(graph)
+    report = json.loads(json.dumps(found.to_json()))
+    assert report["verdict"] == "leaking" and report["triples"] == {"train": 160, "valid": 10, "test": 10}
+    baseline = report["rule_baseline"]
+    assert baseline["metrics"] == found.baseline.metrics and "filtered" in baseline["protocol"]
+    text = found.to_markdown()
+    assert r"\<b\>next\</b\>" in text and r"be\|fore" in text and "| twin | itself | 100% |" in text
+    assert f"{found.baseline.metrics['mrr']:.3f}" in text

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.analysis import explain
+from harmonium.analysis.explain import Example, Explainer
+from harmonium.analysis.figures import explain_figure
+from harmonium.analysis.influence import Influence
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.runtime.config import EvaluateConfig
+from small import make_run, random_model
+
+MODELS = [{}, {"rank": 2}, {"faithfulness": 3.0}, {"reciprocal": True}, {"faithfulness": math.inf}]
+
+
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_harmony_falls_into_parts_and_directions(graph: Graph, settings: dict) -> None:
+    """From the definitions, in float64."""
+    model, triple = random_model(graph, **settings), graph.test[:1]
+    found, harmony = Explainer(model, graph).explain(triple, count=99), model.harmony
+    x = model.compose(triple)[0]
+    token, empty = harmony.optimise(x), harmony.optimise(torch.zeros_like(x))
+    for name, hidden, given in (("composed", x, x), ("token", token, x), ("empty", empty, torch.zeros_like(x))):
+        parts = found.harmony[name]
+        assert parts.core == pytest.approx(harmony.coherence(hidden).item())
+        assert parts.total == pytest.approx(harmony(hidden, given).item())
+    assert found.score == pytest.approx(found.harmony["token"].total - found.harmony["empty"].total)
+    assert found.shift.length == pytest.approx((token - x).norm().item())
+    assert found.shift.gain == pytest.approx((harmony(token, x) - harmony(x, x)).item())
+    assert found.shift.shared == pytest.approx(empty.norm().item())
+    assert found.shift.specific == pytest.approx((token - x - empty).norm().item(), abs=1e-12)
+
+    assert len(found.directions) == settings.get("rank", 5)
+    assert sum(d.contribution for d in found.directions) + found.rest == pytest.approx(found.score)
+    form, contributions = harmony.fold(), [abs(d.contribution) for d in found.directions]
+    assert contributions == sorted(contributions, reverse=True)
+    assert sum(d.quadratic for d in found.directions) == pytest.approx((x @ form.matrix @ x).item())
+    values, vectors = torch.linalg.eigh(harmony.matrix())
+    by_eigenvalue = {w.item() / 2 / (1 - harmony.tau * w.item()): u for w, u in zip(values, vectors.T, strict=True)}
+    for direction in found.directions:
+        u = next(u for a, u in by_eigenvalue.items() if a == pytest.approx(direction.eigenvalue))
+        assert direction.projection == pytest.approx(abs((u @ x).item()))
+        assert direction.quadratic == pytest.approx(direction.eigenvalue * direction.projection**2)
+        assert direction.linear == pytest.approx(((u @ form.vector) * (u @ x)).item())
+
+
+def shown(examples: list[Example]) -> list[tuple]:
+    return [(example.name, pytest.approx(example.projection)) for example in examples]
+
+
+def test_directions_have_the_examples_furthest_along_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, triple = random_model(graph), graph.test[:1]
+    found = Explainer(model, graph).explain(triple, count=2)
+    for direction in found.directions:
+        x, vectors = model.compose(triple)[0], torch.linalg.eigh(model.harmony.matrix())[1].T
+        u = next(u for u in vectors if abs((u @ x).item()) == pytest.approx(direction.projection))
+        u = u * (u @ x).sign()
+        along = model.compose(graph.train) @ u
+        names = graph.names_of(graph.train)
+        best = along.argsort(descending=True)[:2].tolist()
+        assert shown(direction.facts) == [(names[i], along[i].item()) for i in best]
+        for slot, said in ((Slot.HEAD, direction.heads), (Slot.TAIL, direction.tails)):
+            columns = {s: triple[s].repeat(12) for s in Slot} | {slot: torch.arange(12)}
+            along_slot = model.compose(Triples(*columns.values())) @ u
+            best = along_slot.argsort(descending=True)[:2].tolist()
+            assert shown(said) == [(f"e{i}", along_slot[i].item()) for i in best]
+    monkeypatch.setattr(explain, "SAMPLE", 3)
+    assert len(Explainer(model, graph).explain(triple).directions[0].facts) == 3
+
+
+@pytest.mark.parametrize("settings", [{}, {"rank": 2, "faithfulness": 3.0}, {"harmony": False}], ids=str)
+@pytest.mark.parametrize("same_relation", [True, False])
+def test_nearest_facts_are_nearest_by_token(graph: Graph, same_relation: bool, settings: dict) -> None:
+    model, triple = random_model(graph, **settings), graph.train[4:5]
+    found = Explainer(model, graph).explain(triple, 4, same_relation)
+    vectors = model.tokens if settings.get("harmony", True) else model.compose
+    others = [i for i in range(40) if i != 4 and (not same_relation or graph.train.relation[i] == triple.relation)]
+    others = graph.train[torch.tensor(others)]
+    far = (vectors(others) - vectors(triple)).norm(dim=-1)
+    best = far.argsort()[:4]
+    effects = Influence(model, graph).of_removing(others[best], triple).tolist()
+    expected = list(zip(graph.names_of(others[best]), far[best].tolist(), effects, strict=True))
+    assert [(r.fact, pytest.approx(r.distance), pytest.approx(r.effect)) for r in found.nearest] == expected
+
+
+def test_reasons_are_facts_of_the_head_or_tail_by_their_effect(graph: Graph) -> None:
+    model, triple = random_model(graph), graph.test[:1]
+    ends = {int(triple.head), int(triple.tail)}
+    rows = [i for i, (h, _, t) in enumerate(graph.train.to_rows().tolist()) if ends & {h, t}]
+    facts = graph.train[torch.tensor(rows)]
+    effects = Influence(model, graph).of_removing(facts, triple)
+    order = effects.abs().argsort(descending=True)[:3]
+    found = Explainer(model, graph).explain(triple, 3).reasons
+    assert [r.fact for r in found] == graph.names_of(facts[order])
+    assert [r.effect for r in found] == pytest.approx(effects[order].tolist())
+
+
+def test_ranks_and_knowledge_are_those_of_evaluation(graph: Graph) -> None:
+    model = random_model(graph)
+    explainer = Explainer(model, graph)
+    ranks = evaluate_scorer(model, graph, EvaluateConfig(split="test")).ranks.values().tolist()
+    found = [explainer.explain(fact) for fact in graph.test.chunks(1)]
+    assert [f.rank["head"] for f in found] + [f.rank["tail"] for f in found] == ranks
+    assert {f.known for f in found} == {"test"}
+    assert explainer.explain(graph.train[:1]).known == "train"
+    facts = graph.facts().to_rows().tolist()
+    false = next([0, 0, e] for e in range(12) if [0, 0, e] not in facts)
+    assert explainer.explain(Triples.from_rows([false])).known is None
+
+
+def test_plain_models_are_explained_without_harmony(graph: Graph) -> None:
+    found = Explainer(random_model(graph, harmony=False, reciprocal=True), graph).explain(graph.test[:1])
+    assert (found.harmony, found.shift, found.directions) == ({}, None, [])
+    assert found.rest == found.score and found.nearest and found.reasons
+    assert "plain model" in found.notes[0] and "reciprocal" in found.notes[1]
+    infinite = Explainer(random_model(graph, faithfulness=math.inf), graph).explain(graph.test[:1])
+    assert "lambda = infinity" in infinite.notes[0] and infinite.shift.length == 0
+
+
+def test_a_relation_that_was_never_trained_has_no_nearest_facts(graph: Graph) -> None:
+    kept = graph.train[graph.train.relation != 0]
+    triple = Triples.from_rows([[0, 0, 1]])
+    found = Explainer(random_model(graph), replace(graph, train=kept)).explain(triple)
+    assert found.nearest == [] and found.reasons
+
+
+def test_a_run_is_asked_by_name_and_drawn(graph: Graph, tmp_path: Path) -> None:
+    run = make_run(graph, random_model(graph).float())
+    names = graph.names_of(graph.test)[0]
+    found = harmonium.explain(run, *names, count=3)
+    printed = json.loads(json.dumps(found.to_json()))
+    assert printed["triple"] == list(names)
+    assert printed["harmony"]["token"]["total"] == found.harmony["token"].total
+    assert [d["contribution"] for d in printed["directions"]] == [d.contribution for d in found.directions]
+    drawn = explain_figure(found, tmp_path / "why.svg").read_text(encoding="utf-8")
+    for text in (" · ".join(found.reasons[0].fact), "all the rest", ", ".join(names)):
+        assert f"<!-- {text} -->" in drawn
+    plain = harmonium.explain(replace(run, model=random_model(graph, harmony=False)), *names)
+    assert "all the rest" not in explain_figure(plain, tmp_path / "plain.svg").read_text(encoding="utf-8")

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.analysis.figures import figure_path, guises_figure
+from harmonium.analysis.neighbours import Neighbour, nearest_triples
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.runtime.config import EvaluateConfig
+from harmonium.runtime.errors import HarmoniumError
+from small import make_graph, make_run, random_model
+
+
+def token_map_by_hand(model: GradientGraph) -> torch.Tensor:
+    """(I - W / lambda)^-1 from the definition."""
+    harmony = model.harmony
+    return torch.linalg.inv(torch.eye(harmony.dim) - harmony.matrix() / harmony.faithfulness)
+
+
+def compose_by_hand(model: GradientGraph, row: tuple, slot: Slot) -> torch.Tensor:
+    """The vector of one triplet; a reciprocal model asks for heads by the second vector of the relation."""
+    head, relation, tail = row
+    if model.reciprocal and slot is Slot.HEAD:
+        head, relation, tail = tail, relation + model.n_relations, head
+    vectors = model.entities()[head], model.relations()[relation], model.entities()[tail]
+    return model.composition.compose(*vectors)
+
+
+def brute_force(model: GradientGraph, graph: Graph, triple: Triples, slot: Slot, typed: bool) -> dict:
+    """Every other entity written into the slot: distance by composed vector and by token, truth, filtered rank."""
+    known = {tuple(row) for row in graph.facts().to_rows().tolist()}
+    column, row = list(Slot).index(slot), triple.to_rows()[0].tolist()
+    scores = model.score_slot(slot, triple)[0].tolist()
+    centre = compose_by_hand(model, row, slot)
+    triplets = {entity: (*row[:column], entity, *row[column + 1 :]) for entity in range(graph.n_entities)}
+    seen = {fact[column] for fact in known if fact[1] == row[1]} if typed else set(triplets)
+    distances: dict[str, list] = {"composed": [], "token": []}
+    for entity in sorted(seen - {row[column]}):
+        shift = compose_by_hand(model, triplets[entity], slot) - centre
+        name, true = graph.entities.name(entity), triplets[entity] in known
+        better = [e for e in seen if scores[e] > scores[entity] and triplets[e] not in known]
+        entry = true, 1 + len(better)
+        distances["composed"].append((name, shift.norm().item(), *entry))
+        distances["token"].append((name, (token_map_by_hand(model) @ shift).norm().item(), *entry))
+    return {kind: sorted(found, key=lambda entry: entry[1]) for kind, found in distances.items()}
+
+
+def shown(found: list[Neighbour]) -> list[tuple]:
+    return [(n.name, pytest.approx(n.distance), n.true, n.rank) for n in found]
+
+
+@pytest.mark.parametrize("settings", [{}, {"faithfulness": 3.0, "rank": 2}, {"reciprocal": True}], ids=str)
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
+def test_neighbours_are_the_nearest_triplets(slot: Slot, typed: bool, settings: dict) -> None:
+    graph = make_graph(sizes=(70, 10, 10))
+    model, triple = random_model(graph, "distmult", **settings), graph.train[:1]
+    expected = brute_force(model, graph, triple, slot, typed)
+    found = nearest_triples(model, graph, triple, slot, count=99, typed=typed)
+    assert shown(found.composed) == expected["composed"]
+    assert shown(found.token) == expected["token"]
+    assert [n.name for n in found.composed] != [n.name for n in found.token]
+    assert {n.true for n in found.token} == {True, False}
+    assert len({n.rank for n in found.token}) > 3
+    few = nearest_triples(model, graph, triple, slot, count=3, typed=typed)
+    assert shown(few.token) == expected["token"][:3]
+    assert found.triple == graph.names_of(triple)[0]
+    assert found.true
+    known = graph.facts().to_rows().tolist()
+    false = Triples.from_rows([next(row for row in [[0, 0, e] for e in range(12)] if row not in known)])
+    assert not nearest_triples(model, graph, false, slot, typed=typed).true
+
+
+def test_a_triple_has_its_own_rank(graph: Graph) -> None:
+    """That of evaluation, under the same candidates."""
+    model = random_model(graph, "distmult")
+    for typed, candidates in ((True, "typed-all"), (False, "full")):
+        protocol = EvaluateConfig(candidates=candidates)
+        for slot in (Slot.HEAD, Slot.TAIL):
+            expected = evaluate_scorer(model, graph, replace(protocol, side=slot.value)).ranks.values().tolist()
+            near = [nearest_triples(model, graph, fact, slot, typed=typed) for fact in graph.test.chunks(1)]
+            assert [each.rank for each in near] == expected
+
+
+def test_infinite_faithfulness_leaves_tokens_where_they_are(graph: Graph) -> None:
+    found = nearest_triples(random_model(graph, "distmult", faithfulness=math.inf), graph, graph.train[:1], count=5)
+    assert shown(found.token) == [(n.name, n.distance, n.true, n.rank) for n in found.composed]
+
+
+def test_neighbours_of_the_same_name_are_told_apart_by_their_ids() -> None:
+    bare = make_graph()
+    graph = replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
+    model, triple = random_model(graph, "distmult"), graph.train[:1]
+    found, expected = (nearest_triples(model, g, triple, count=99, typed=False) for g in (graph, bare))
+    assert {n.name for n in found.token} == {"twin"}
+    assert [n.id for n in found.token] == [n.name for n in expected.token]
+    assert found.to_json()["composed"][0]["id"] == expected.composed[0].name
+
+
+def test_a_plain_model_has_no_tokens(graph: Graph) -> None:
+    found = nearest_triples(random_model(graph, "distmult", harmony=False), graph, graph.train[:1])
+    assert found.token == found.to_json()["token"] == [] and len(found.composed) == 5
+
+
+def test_a_run_is_asked_by_name_for_head_or_tail(graph: Graph) -> None:
+    model = random_model(graph, "distmult")
+    run = make_run(graph, model)
+    head, relation, tail = graph.names_of(graph.train)[0]
+    found = harmonium.neighbours(run, head, relation, tail, slot="tail", count=2, typed=False)
+    assert found == nearest_triples(model, graph, graph.train[:1], Slot.TAIL, 2, typed=False)
+    assert found.to_json()["slot"] == "tail"
+    assert found.to_json()["composed"][0] == vars(found.composed[0])
+    with pytest.raises(HarmoniumError, match="neighbourhoods change the head or the tail, not 'relation'"):
+        harmonium.neighbours(run, head, relation, tail, slot="relation")
+    with pytest.raises(HarmoniumError, match="choose the slot head or tail"):
+        nearest_triples(model, graph, graph.train[:1], Slot.RELATION)
+    with pytest.raises(HarmoniumError, match="no entity named 'nobody'"):
+        harmonium.neighbours(run, "nobody", relation, tail)
+    with pytest.raises(HarmoniumError, match="of triplets or of entities, not of 'relations'"):
+        harmonium.neighbours(run, head, relation, tail, of="relations")
+
+
+@pytest.mark.parametrize("harmony", [True, False])
+def test_the_figure_numbers_and_ranks_the_nearest_in_each_space(graph: Graph, harmony: bool, tmp_path: Path) -> None:
+    model = random_model(graph, "distmult", harmony=harmony)
+    nearest = nearest_triples(model, graph, graph.train[:1], Slot.TAIL)
+    path = figure_path(tmp_path / "new" / "near.svg")
+    drawn = guises_figure(model, graph, [graph.train[:1]], path, Slot.TAIL).read_text(encoding="utf-8")
+    lines = re.findall(r"<!-- (\d  \S+ \(\d+\)) -->", drawn)
+    expected = [*enumerate(nearest.composed, start=1), *enumerate(nearest.token, start=1)]
+    assert lines == [f"{number}  {near.name} ({near.rank:g})" for number, near in expected]
+
+
+def test_a_figure_needs_a_known_format_and_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name, message in (("near.txt", "ends in .png, .pdf or .svg"), ("file/near.png", "folder cannot be made")):
+        with pytest.raises(HarmoniumError, match=message):
+            figure_path(tmp_path / name)

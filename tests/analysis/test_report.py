@@ -1,0 +1,289 @@
+"""The HTML report: complete, self-contained, safe with any name, and able to be printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from markupsafe import Markup
+
+import harmonium
+from harmonium.analysis import figures
+from harmonium.analysis import report as html_report
+from harmonium.analysis.figures import inline_svg, ranks_figure, spectrum_figure, training_figure
+from harmonium.analysis.report import choose_examples, render
+from harmonium.data.graph import Graph, Note
+from harmonium.data.triples import Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.metrics import Ranks
+from harmonium.model.harmony import Harmony
+from harmonium.run.run import History, Run
+from harmonium.runtime.config import Config
+from harmonium.runtime.errors import HarmoniumError
+from small import family, make_graph
+
+FAST = ["model.entity_dim=8", "model.rank=4", "train.epochs=3", "train.negatives=8", "train.batch_size=64"]
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """The tags, the attributes and the words of a page; tags must be closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.tags, self.attributes, self.words = [], [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words = f"{self.words} {' '.join(data.split())}".replace("  ", " ")
+
+    def all(self, name: str) -> list[str]:
+        return [value or "" for _, attribute, value in self.attributes if attribute == name]
+
+
+def trained(graph: Graph, *overrides: str, out: Path | None = None) -> Run:
+    return harmonium.train(data=graph, overrides=[*FAST, *overrides], out=out)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    settings = "train.evaluate_every=10", "train.epochs=30", "train.learning_rate=0.05"  # enough for probabilities
+    return trained(family(), *settings, out=tmp_path_factory.mktemp("runs") / "family")
+
+
+@pytest.fixture(scope="module")
+def text(run: Run) -> str:
+    return harmonium.report(run).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing where only words matter: figures take most of the time."""
+    monkeypatch.setattr(html_report, "inline_svg", lambda key, draw, *arguments: Markup("<svg></svg>"))
+
+
+def test_the_page_is_whole_and_asks_for_nothing(text: str) -> None:
+    page = Page(text)
+    assert len(text) < 1_500_000
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert all(href.startswith(("#", "data:")) for name in ("href", "xlink:href", "src") for href in page.all(name))
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert "default-src 'none'" in text
+    ids = page.all("id")
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'(?:href="|url\()#([^")]+)', text) + page.all("aria-labelledby")
+    assert set(used) <= set(ids)
+
+
+def test_it_can_be_read_without_seeing_it(text: str) -> None:
+    page = Page(text)
+    assert page.tags.count("h1") == 1
+    assert page.tags.count("svg") == page.tags.count("figure") == page.all("role").count("img") == 7
+    assert all(page.all("aria-label"))
+    assert page.tags.count("table") == page.tags.count("caption") == page.tags.count("thead")
+    assert page.tags.count("th") == len(page.all("scope"))
+
+
+def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
+    words = Page(text).words
+    metrics, baseline = run.metrics, run.evaluation.baseline
+    assert f"Mean reciprocal rank {metrics['mrr']:.3f} baseline {baseline['mrr']:.3f}" in words
+    assert f"Mean rank, lower is better {metrics['mr']:,.1f} baseline {baseline['mr']:,.1f}" in words
+    assert "protocol: test heads and tails, filtered by train+valid+test, all entities are candidates" in words
+    for name, row in run.evaluation.by_relation.items():
+        assert f"{name} {row['queries']} {row['mr']:,.1f} {row['mrr']:.3f} {row['hits@1']:.3f}" in words
+    assert "The doctor's verdict: " in words
+    for name, digest in json.loads((run.path / "run.json").read_bytes())["files"].items():
+        assert f"{name} {digest}" in words
+
+
+def command_lines(text: str) -> list[list[str]]:
+    found = re.findall(r"<code>(harmonium .*?)</code>", text)
+    return [shlex.split(line.replace("&#39;", "'").replace("&#34;", '"').replace("&amp;", "&")) for line in found]
+
+
+def test_its_commands_make_the_run_and_its_numbers_again(run: Run, text: str, without_figures: None) -> None:
+    assert ["harmonium", "evaluate", str(run.path)] in command_lines(text)  # the default protocol
+    run = replace(run, evaluation=replace(run.evaluation, protocol=replace(run.evaluation.protocol, ties="optimistic")))
+    lines = command_lines(render(run, 100, 3))
+    (train,) = [line for line in lines if line[1] == "train"]
+    overrides = [train[i + 1] for i, part in enumerate(train) if part == "--set"]
+    assert Config.read(None, [*overrides, "data=family"]) == run.config
+    assert train[-2:] == ["--out", str(run.path)]
+    expected = {"evaluate": "--ties=optimistic", "gain": "--limit 100 --seed 3", "classify": "--seed 3"}
+    for command, options in expected.items():
+        assert ["harmonium", command, str(run.path), *options.split()] in lines
+
+
+def test_the_same_run_gives_the_same_page(run: Run, text: str) -> None:
+    assert render(run, 4000, 0) == text
+
+
+def test_names_cannot_do_anything() -> None:
+    names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "$x_ $ & {{ 7 * 7 }}", "-->]]>", "漢字"]
+    graph = make_graph(n_entities=8, sizes=(60, 12, 12))
+    entities = Vocabulary([*names, "e5", "e6", "</style>"], kind="entity")
+    relations = Vocabulary(["<b onclick='x'>", "</td>", "r & s"], kind="relation")
+    graph = replace(graph, entities=entities, relations=relations, name="<i>graph</i>", notes=(Note("<u>note</u>"),))
+    page = Page(render(trained(graph), 100, 0, fact=(names[0], "</td>", names[2])))
+    assert not {"script", "img", "b", "i", "u"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    for name in (names[0], names[2], "<b onclick='x'>", "</td>", "r & s", "<i>graph</i>", "<u>note</u>"):
+        assert name in page.words
+    assert f"The guises of {names[0]}: " in page.words  # in the figure too
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, "plain hole has no harmony"),
+        ({"test": True}, "the test split of 'family' has no triples"),
+        ({"valid": True, "test": True}, "there are no metrics"),
+    ],
+)
+def test_what_a_run_does_not_have_is_left_out(change: dict[str, bool], reason: str, without_figures: None) -> None:
+    graph = replace(family(), **{split: Triples.from_rows([]) for split in change})
+    overrides = [] if change else ["model.harmony=false", "model.rank=none"]
+    words = Page(render(trained(graph, *overrides), 100, 0)).words
+    assert reason in words
+    assert ("protocol: valid heads" in words) == (list(change) == ["test"])
+    assert ("By relation" in words) == (len(change) < 2)
+
+
+def test_lambda_may_be_infinite() -> None:
+    words = Page(render(trained(family(), "model.faithfulness=inf"), 100, 0)).words
+    assert "at lambda = infinity a token is its composed vector" in words
+    assert "cap = 2.5" in words
+    assert "lambda =" not in words.replace("lambda = infinity", "")
+
+
+def test_a_sample_is_called_one(run: Run, without_figures: None) -> None:
+    words = Page(render(run, 8, 0)).words
+    assert "in a sample of 8 of 20 queries" in words
+    without = replace(run.evaluation, baseline=None)
+    assert "frequency baseline, of the sample 8 " in Page(render(replace(run, evaluation=without), 8, 0)).words
+
+
+def test_of_many_relations_the_most_frequent_best_and_worst_are_listed(run: Run, without_figures: None) -> None:
+    row = run.evaluation.by_relation["next"]
+    many = {f"r{i:02}": {**row, "queries": 60 - i, "mrr": ((7 * i) % 60) / 60} for i in range(60)}
+    text = render(replace(run, evaluation=replace(run.evaluation, by_relation=many)), 20, 0)
+    listed = [re.findall(r'<th scope="row">(r\d\d)<', part) for part in text.split("<caption>")]
+    listed = [names for names in listed if names]
+    assert listed[0] == [f"r{i:02}" for i in range(20)]
+    enough = [name for name in many if many[name]["queries"] >= 10]
+    order = sorted(enough, key=lambda name: many[name]["mrr"])
+    assert listed[1:] == [order[::-1][:10], order[:10]]
+
+
+def test_a_report_must_have_a_place(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(HarmoniumError, match=r"out=FILE.html"):
+        harmonium.report(replace(run, path=None))
+    (tmp_path / "file").touch()
+    for name, message in (("x.pdf", "x.pdf: a report ends in .html"), ("file/x.html", "cannot be written")):
+        with pytest.raises(HarmoniumError, match=message):
+            harmonium.report(run, tmp_path / name)
+
+
+def test_an_example_has_tails_that_many_share_but_not_most() -> None:
+    rows = [[h, 0, 9] for h in range(8)]  # all share tail 9: nothing to tell apart
+    rows += [[h, 0, 10] for h in (0, 1, 2, 3)] + [[h, 0, 11] for h in (3, 4, 5)] + [[3, 0, 12], [0, 0, 12], [7, 0, 13]]
+    graph = replace(make_graph(14, 1, (1, 0, 0)), train=Triples.from_rows(rows))
+    assert [triple.to_rows().tolist()[0] for triple in choose_examples(graph)] == [[3, 0, 10], [3, 0, 11], [3, 0, 12]]
+    dull = replace(graph, train=Triples.from_rows(rows[:2]))
+    assert [triple.to_rows().tolist()[0] for triple in choose_examples(dull)] == [[0, 0, 9]]
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Draw a figure and give back its axes."""
+    kept, make = [], figures.new_figure
+    monkeypatch.setattr(figures, "new_figure", lambda *size: kept.append(make(*size)) or kept[-1])
+
+    def draw(how: Callable[..., Path], *about: Any) -> list[Any]:
+        assert how(*about, tmp_path / "figure.svg").stat().st_size > 1000
+        return kept[-1].axes
+
+    return draw
+
+
+def test_ranks_are_shared_out_whole(drawn) -> None:
+    better = torch.tensor([0, 0, 1, 2, 5, 40, 99])
+    zero = torch.zeros_like(better)
+    ranks = Ranks(better, zero, zero + 100, zero, zero.bool())
+    spread, share = drawn(ranks_figure, {"model": ranks, "frequency baseline": ranks[:1]}, "realistic")
+    heights = [bar.get_height() for bar in spread.containers[0]]
+    assert heights == pytest.approx([2 / 7, 2 / 7, 1 / 7, 0, 0, 1 / 7, 1 / 7])
+    steps = dict(zip(*share.lines[0].get_data(), strict=True))
+    assert steps[3.0] == pytest.approx(4 / 7)
+    assert steps[100.0] == pytest.approx(1)
+
+
+def test_training_shows_the_model_that_was_kept(drawn) -> None:
+    rows = [{"epoch": e, "loss": 3.0 / e, "seconds": 1.0} for e in (1, 2, 3)]
+    rows[1]["valid"] = {"mrr": 0.5}
+    loss, metric = drawn(training_figure, History(rows, best_epoch=2), "mrr")
+    assert list(loss.lines[0].get_ydata()) == [3.0, 1.5, 1.0]
+    assert list(metric.lines[0].get_ydata()) == [0.5]
+    assert [text.get_text() for axes in (loss, metric) for text in axes.texts] == ["kept: 1.500", "kept: 0.500"]
+    assert len(drawn(training_figure, History([rows[0]], best_epoch=1), "mrr")) == 1
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_the_spectrum_is_of_w_and_of_what_scores(drawn, rank: int | None) -> None:
+    harmony = Harmony(6, 2.0, rank=rank).double()
+    with torch.no_grad():
+        harmony.free.normal_(generator=torch.Generator().manual_seed(0))
+        if rank:
+            harmony.basis.normal_(generator=torch.Generator().manual_seed(1))  # not orthogonal
+        shown = [torch.tensor(axes.lines[0].get_ydata()) for axes in drawn(spectrum_figure, harmony)]
+        expected = torch.linalg.eigvalsh(harmony.matrix())
+        expected = expected[expected.abs() > 1e-9].flip(0)
+    assert len(expected) == (rank or 6)
+    torch.testing.assert_close(shown[0], expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(shown[1], expected / (2 - expected), atol=1e-12, rtol=0)  # w / (2 (1 - w / 2))
+
+
+def test_a_figure_takes_the_colours_of_the_page(run: Run) -> None:
+    found = str(inline_svg("one", figures.spectrum_figure, run.model.harmony))
+    assert found.startswith("<svg") and "var(--good)" in found
+    assert not re.search(rf"{figures.TRUE}|#000000|<!--|<metadata", found)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
+    file, out = run.path / "report.html", tmp_path / "report.pdf"
+    command = [
+        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={out}", file.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert out.is_file(), done.stderr
+    printed = out.read_bytes()
+    assert printed.startswith(b"%PDF-") and len(printed) > 50_000
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 15

@@ -1,0 +1,142 @@
+"""fit, predict and score on frames, as scikit-learn's users know them."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import harmonium
+from harmonium import LinkPredictor
+from harmonium.runtime.config import Config
+from harmonium.runtime.errors import HarmoniumError
+from small import family
+
+COLUMNS = ["head", "relation", "tail"]
+FAST = {"composition": "complex", "entity_dim": 16, "epochs": 40, "learning_rate": 0.05}
+SETS = ("train.batch_size=32", "train.negatives=16", "train.evaluate_every=40")
+
+
+@pytest.fixture(scope="module")
+def facts() -> pd.DataFrame:
+    graph = family()
+    return pd.DataFrame(graph.names_of(graph.facts()), columns=COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def fitted(facts: pd.DataFrame) -> LinkPredictor:
+    return LinkPredictor(**FAST, overrides=SETS).fit(facts)
+
+
+def false_of(facts: pd.DataFrame) -> pd.DataFrame:
+    """The same with tails three further on, which no relation of the family has."""
+    further = facts["tail"].str.removeprefix("person ").astype(int).add(3).mod(40)
+    return facts.assign(tail="person " + further.astype(str))
+
+
+def test_defaults_are_those_of_the_settings() -> None:
+    config, given = Config(), LinkPredictor().get_params()
+    for name in ("composition", "entity_dim", "harmony", "faithfulness", "rank"):
+        assert given[name] == getattr(config.model, name)
+    for name in ("epochs", "learning_rate", "seed"):
+        assert given[name] == getattr(config.train, name)
+
+
+def test_it_can_be_cloned() -> None:
+    """What sklearn.base.clone does and checks: every parameter is stored as it was given."""
+    first = LinkPredictor(rank=4, overrides=["train.negatives=8"])
+    params = first.get_params(deep=False)
+    clone = type(first)(**params)
+    assert all(clone.get_params()[name] is value for name, value in params.items())
+    assert set(params) == set(inspect.signature(LinkPredictor.__init__).parameters) - {"self"}
+    assert clone.set_params(rank=2, seed=5) is clone
+    assert (clone.rank, clone.seed, first.rank) == (2, 5, 4)
+    assert repr(clone) == "LinkPredictor(rank=2, seed=5, overrides=['train.negatives=8'])"
+    with pytest.raises(HarmoniumError, match="no parameter 'depth'; there are composition"):
+        clone.set_params(depth=3)
+
+
+def test_parameters_reach_the_model() -> None:
+    facts = pd.DataFrame([(f"a{i}", "r", f"a{i + 1}") for i in range(40)], columns=COLUMNS)
+    model = LinkPredictor("distmult", 6, True, 2.5, 3, 1, 0.01, 7, ["train.negatives=2"]).fit(facts).run_
+    settings, train = model.config.model, model.config.train
+    assert (settings.composition, settings.entity_dim, settings.harmony) == ("distmult", 6, True)
+    assert (settings.faithfulness, settings.rank) == (2.5, 3)
+    assert (train.epochs, train.learning_rate, train.seed, train.negatives) == (1, 0.01, 7, 2)
+
+
+def test_true_facts_are_labelled(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
+    false = false_of(facts)
+    both, labels = pd.concat([facts, false]), np.repeat([True, False], len(facts))
+    called, probability = fitted.predict(both), fitted.predict_proba(both)
+    assert called.dtype == bool and called.shape == (240,)
+    assert probability.shape == (240, 2)
+    assert np.allclose(probability.sum(1), 1)
+    scored = harmonium.score(fitted.run_, list(both.itertuples(index=False, name=None)))
+    assert probability[:, 1].tolist() == pytest.approx([fact.probability for fact in scored])
+    assert fitted.score(both, labels) == (called == labels).mean() > 0.8
+    assert fitted.score(both, np.where(labels, 1, -1)) == fitted.score(both, labels)
+    assert probability[labels, 1].mean() > 3 * probability[~labels, 1].mean()
+    assert fitted.classes_.tolist() == [False, True]
+
+
+def test_polars_and_pandas_and_other_columns_are_the_same(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
+    polars = pl.DataFrame({name: facts[name].tolist() for name in ("tail", "head", "relation")}).with_columns(note=1)
+    assert np.array_equal(fitted.predict_proba(polars), fitted.predict_proba(facts))
+
+
+def test_score_without_labels_is_the_mrr(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
+    valid = pd.DataFrame(fitted.graph_.names_of(fitted.graph_.valid), columns=COLUMNS)
+    assert fitted.score(valid) == pytest.approx(harmonium.evaluate(fitted.run_, split="valid").metrics["mrr"])
+    strange = valid.assign(head="nobody")
+    assert fitted.score(strange) == 0
+    assert fitted.score(pd.concat([valid, strange])) == pytest.approx(fitted.score(valid) / 2)
+
+
+def test_a_fact_with_an_unseen_name_is_false(fitted: LinkPredictor) -> None:
+    strange = pd.DataFrame([("person 0", "next", "nobody"), ("person 0", "next", "person 1")], columns=COLUMNS)
+    assert not fitted.predict(strange)[0]
+    assert fitted.predict_proba(strange)[0].tolist() == [1, 0]
+
+
+def test_too_few_facts_give_no_probability(facts: pd.DataFrame) -> None:
+    few = LinkPredictor(epochs=1, entity_dim=4).fit(facts[:60])
+    with pytest.raises(HarmoniumError, match="too few validation facts"):
+        few.predict_proba(facts[:3])
+    assert few.predict(facts[:3]).shape == (3,)
+
+
+def test_labels_leave_false_facts_out_of_training(facts: pd.DataFrame) -> None:
+    both = pd.concat([facts[:60], false_of(facts[:60])])
+    model = LinkPredictor(epochs=1, entity_dim=4).fit(both, [1] * 60 + [0] * 60)
+    true = set(facts[:60].itertuples(index=False, name=None))
+    assert set(model.graph_.names_of(model.graph_.facts())) == true
+
+
+def test_open_questions_are_answered_in_order(fitted: LinkPredictor) -> None:
+    rows = [("person 3", "next", None), (None, "next", "person 3"), ("person 5", "next", np.nan)]
+    questions = pd.DataFrame(rows, columns=COLUMNS)
+    found = fitted.answer(questions, top=2).to_frame()
+    assert found["question"].to_list() == [0, 0, 1, 1, 2, 2]
+    best = found.filter(rank=1)
+    assert best["name"].to_list() == ["person 4", "person 2", "person 6"]
+    assert best["head"].to_list() == ["person 3", None, "person 5"]
+    same = harmonium.predict(fitted.run_, head="person 3", relation="next", top=2)
+    assert found["score"].to_list()[:2] == pytest.approx([answer.score for answer in same])
+    two = fitted.answer(questions[["head", "relation"]].iloc[[0]], top=1, new_only=True)
+    assert two[0]["name"] != "person 4"
+
+
+def test_malformed_frames_and_labels_are_refused(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
+    with pytest.raises(HarmoniumError, match="give a pandas or polars frame"):
+        LinkPredictor().fit([("a", "r", "b")])
+    with pytest.raises(HarmoniumError, match="no column 'relation' among head, tail"):
+        LinkPredictor().fit(pd.DataFrame({"head": ["a"], "tail": ["b"]}))
+    with pytest.raises(HarmoniumError, match="call fit"):
+        LinkPredictor().predict(facts)
+    for labels in ([1], [2] * len(facts)):
+        with pytest.raises(HarmoniumError, match="y is a label for each of 120 facts"):
+            fitted.score(facts, labels)

@@ -1,0 +1,49 @@
+"""The command line in a new process, and what it prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from harmonium.data.graph import Graph
+
+FACT = ("person 7", "next", "person 8")  # in the graph `small.family`
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """The output, however it was broken into lines."""
+        return " ".join(self.out.split())
+
+
+def settings(*values: str) -> list[str]:
+    return [part for value in values for part in ("--set", value)]
+
+
+FAST = settings(
+    "model.composition=complex", "model.entity_dim=8", "train.epochs=20", "train.learning_rate=0.05",
+    "train.batch_size=32", "train.negatives=16",
+)  # fmt: skip
+
+
+def shell(*arguments: str | Path, cwd: Path | None = None, timeout: float = 100) -> Result:
+    command = [sys.executable, "-W", "error", "-m", "harmonium", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def write_graph(graph: Graph, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for split, triples in graph.splits.items():
+        lines = ["\t".join(names) + "\n" for names in graph.names_of(triples)]
+        (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
+    return folder

@@ -1,0 +1,112 @@
+"""Graphs out: every format holds what was put in, splits and names included."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import harmonium
+from graph_checks import facts
+from harmonium.data.datasets import load
+from harmonium.data.formats import FOLDERS, WRITERS
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.runtime.errors import HarmoniumError
+from small import make_graph
+
+NAMES = [
+    'say "hi"',
+    "写于",
+    "a, b; c",
+    " spaced",
+    "it's",
+    "100 %",
+    "/m/027rn",
+    "http://x.y/z",
+    "_:b",
+    "null",
+    "#",
+    "\\n",
+]
+LABELS = ["Anna", "Ben", 'Carl "the" one', "Dora", "Anna", *NAMES[5:]]
+
+
+@pytest.fixture
+def graph() -> Graph:
+    """Awkward names, a few with labels."""
+    relations = Vocabulary(["r 0", "http://x.y/r", "r,2"], kind="relation")
+    return replace(make_graph(n_entities=12), entities=Vocabulary(NAMES, LABELS), relations=relations)
+
+
+def same(first: Graph, second: Graph) -> None:
+    for split in SPLITS:
+        assert facts(first, split) == facts(second, split)
+    assert set(first.relations.ids) == set(second.relations.ids)
+    shown = {name: first.entities.name(i) for i, name in enumerate(first.entities.ids)}
+    assert shown == {name: second.entities.name(i) for i, name in enumerate(second.entities.ids)}
+
+
+def without_spaces(graph: Graph) -> Graph:
+    """What .csv keeps."""
+    stripped = [name.strip() for name in graph.entities.ids]
+    return replace(graph, entities=Vocabulary(stripped, graph.entities.labels))
+
+
+@pytest.mark.parametrize("to", [*WRITERS, *FOLDERS])
+def test_a_folder_of_each_format_holds_everything(graph: Graph, tmp_path: Path, to: str) -> None:
+    graph = without_spaces(graph) if to == "csv" else graph
+    harmonium.convert(graph, tmp_path / "out", to)
+    same(graph, load(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt.gz", "parquet", "nq", "nq.zst", "graph", "csv.xz"])
+def test_one_file_holds_everything(graph: Graph, tmp_path: Path, ending: str) -> None:
+    written = harmonium.convert(graph, tmp_path / f"out.{ending}")
+    assert written.notes == ()
+    same(without_spaces(graph) if ending.startswith("csv") else graph, load(tmp_path / f"out.{ending}"))
+
+
+@pytest.mark.parametrize("ending", ["nt", "ttl.gz"])
+def test_splits_that_a_file_cannot_hold_are_merged_with_a_note(graph: Graph, tmp_path: Path, ending: str) -> None:
+    note = harmonium.convert(graph, tmp_path / f"out.{ending}").notes[-1]
+    assert re.match(rf"out.{ending}: train, valid, test are merged.*\.nq", note.text)
+    again = load(tmp_path / f"out.{ending}", valid=0, test=0)
+    assert set(facts(again)) == {fact for split in SPLITS for fact in facts(graph, split)}
+
+
+def test_one_file_may_be_split_on_the_way(tmp_path: Path, write_folder) -> None:
+    text = "".join(f"e{i % 13}\tr\te{i % 17}\n" for i in range(221))
+    file = write_folder({"facts.tsv": text}) / "facts.tsv"
+    assert len(harmonium.convert(file, tmp_path / "whole").test) == 0
+    assert not (tmp_path / "whole" / "test.tsv").exists()
+    harmonium.convert(file, tmp_path / "split", test=0.2, seed=3)
+    assert facts(load(tmp_path / "split"), "test") == facts(load(file, test=0.2, valid=0, seed=3), "test") != []
+
+
+def test_nothing_is_overwritten_unless_asked(graph: Graph, tmp_path: Path) -> None:
+    harmonium.convert(graph, tmp_path / "out")
+    (tmp_path / "out" / "mine.md").write_text("keep me")
+    with pytest.raises(HarmoniumError, match="out exists; .*--overwrite"):
+        harmonium.convert("atlas", tmp_path / "out")
+    bare = replace(graph, valid=graph.valid[:0], test=graph.test[:0])
+    harmonium.convert(bare, tmp_path / "out", "csv", overwrite=True)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["entity_names.tsv", "mine.md", "train.csv"]
+
+
+def test_what_cannot_be_written_is_said_before_reading(tmp_path: Path) -> None:
+    for out, to, message in (
+        ("x.xlsx", None, "cannot write .xlsx; a file ends in .tsv"),
+        ("x", "excel", "cannot write 'excel'; there are tsv, txt, csv"),
+        ("x.csv", "nt", "'x.csv' and --to nt disagree"),
+        ("x.parquet.gz", None, "a .parquet file is not compressed again; drop .gz"),
+        ("x", "graph", "'x' and --to graph disagree"),
+    ):
+        with pytest.raises(HarmoniumError, match=message):
+            harmonium.convert("no such graph", tmp_path / out, to)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HarmoniumError, match="cannot be written"):
+        harmonium.convert("atlas", tmp_path / "file" / "x.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,111 @@
+"""Graphs by name and path, and the cache of large graphs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from graph_checks import everything, facts
+from harmonium.data import datasets, formats, graph_file
+from harmonium.data.datasets import load
+from harmonium.runtime.errors import HarmoniumError
+
+FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"
+
+
+def test_no_graph_there_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARMONIUM_DATA", raising=False)
+    with pytest.raises(HarmoniumError, match="no graph at 'fb15k-239'.*: atlas, FB15K, .*, Countries-S3"):
+        load("fb15k-239")
+    monkeypatch.setenv("HARMONIUM_DATA", str(tmp_path))
+    with pytest.raises(HarmoniumError, match=re.escape(f"'fb15k-239' (nor in HARMONIUM_DATA={tmp_path});")):
+        load("fb15k-239")
+
+
+def test_a_name_is_looked_up_in_harmonium_data(write_folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder({"train.txt": FACTS}, "swiss")
+    monkeypatch.setenv("HARMONIUM_DATA", str(tmp_path))
+    assert facts(load("swiss")) == [("Q72", "P17", "Q39"), ("Q39", "P47", "Q142")]
+    monkeypatch.chdir(tmp_path)
+    write_folder({"train.txt": "here\tis\tnearer\n"}, "here")
+    monkeypatch.setenv("HARMONIUM_DATA", str(tmp_path / "swiss"))
+    assert load("here").entities.ids == ["here", "nearer"]
+
+
+# The cache ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache that takes graphs of any size."""
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
+    return tmp_path / "cache"
+
+
+def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "read", lambda *_: pytest.fail("read although it is cached"))
+
+
+def test_a_cached_graph_is_the_same_without_reading_it(write_folder, cache: Path, monkeypatch) -> None:
+    folder = write_folder({"train.txt": FACTS, "test.txt": "Q142\tP47\tQ39\n", "entity_names.tsv": "Q72\tZürich\n"})
+    first = load(folder)
+    assert [file.suffix for file in cache.iterdir()] == [".graph"]
+    assert [(note.kind, note.count) for note in first.notes] == [("repeated", 1)]
+    no_reading(monkeypatch)
+    assert everything(load(folder)) == everything(first)
+
+
+def test_one_cached_file_is_split_by_any_seed(write_folder, cache: Path, monkeypatch) -> None:
+    file = write_folder({"facts.tsv": "".join(f"a{i % 13}\tr\tb{i % 17}\n" for i in range(200))}) / "facts.tsv"
+    first, other = load(file, seed=1, test=0.2), load(file, seed=2, test=0.2)
+    assert len(list(cache.iterdir())) == 1
+    no_reading(monkeypatch)
+    assert everything(load(file, seed=1, test=0.2)) == everything(first)
+    assert everything(load(file, seed=2, test=0.2)) == everything(other) != everything(first)
+
+
+def test_a_changed_file_is_read_again(write_folder, cache: Path) -> None:
+    folder = write_folder({"train.txt": FACTS})
+    assert load(folder).n_entities == 3
+    write_folder({"train.txt": FACTS + "Q183\tP47\tQ39\n"})
+    assert load(folder).n_entities == 4
+    write_folder({"valid.txt": "Q40\tP47\tQ39\n"})
+    assert load(folder).n_entities == 5
+    same_size = (folder / "train.txt").read_text().replace("Q183", "Q184")
+    (folder / "train.txt").write_text(same_size)
+    os.utime(folder / "train.txt", ns=(0, 12345))
+    assert "Q184" in load(folder).entities.ids
+
+
+def test_new_names_beside_one_file_are_seen(write_folder, cache: Path) -> None:
+    file = write_folder({"facts.tsv": FACTS}) / "facts.tsv"
+    assert load(file).entities.labels is None
+    write_folder({"entity_names.tsv": "Q72\tZürich\n"})
+    assert load(file).entities.name(0) == "Zürich"
+
+
+def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
+    folder = write_folder({"train.txt": FACTS})
+    first = load(folder)
+    (file,) = cache.iterdir()
+    good = file.read_bytes()
+    for bad in (b"", good[:100], good[:-100]):
+        file.write_bytes(bad)
+        assert everything(load(folder)) == everything(first)
+        assert everything(graph_file.load(file)) == everything(first)
+
+
+def test_small_graphs_are_not_cached_and_an_unwritable_cache_is_no_error(
+    write_folder, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
+    folder = write_folder({"train.txt": FACTS})
+    load(folder)
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
+    assert load(folder).n_entities == 3

@@ -1,0 +1,202 @@
+"""Facts that come a part at a time: the same graph whatever the parts, and memory that does not grow with them."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graph_checks import anonymous_memory, everything
+from harmonium.data import compressed, growing_column
+from harmonium.data import split as split_module
+from harmonium.data.datasets import load
+from harmonium.data.formats import csv, encode, parquet
+from harmonium.data.formats.encode import NameEncoder, find_repeats
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.growing_column import GrowingColumn, select_triples
+from harmonium.data.triples import Triples
+from harmonium.runtime.errors import HarmoniumError
+
+
+@pytest.fixture
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all were large."""
+    set_sizes(monkeypatch, block=50, in_memory=64, chunk=7)
+
+
+def set_sizes(patch: pytest.MonkeyPatch, block: int = 1 << 24, in_memory: int = 1 << 25, chunk: int = 1 << 22) -> None:
+    patch.setattr(compressed, "BLOCK", block)
+    patch.setattr(growing_column, "IN_MEMORY", in_memory)
+    for module in (growing_column, encode, split_module):
+        patch.setattr(module, "CHUNK", chunk)
+
+
+def lines(count: int, seed: int) -> list[tuple[str, str, str]]:
+    draw = random.Random(seed)
+    return [(f"é{draw.randrange(12)}", f"r{draw.randrange(3)}", f"é{draw.randrange(12)}") for _ in range(count)]
+
+
+def by_hand(splits: dict[str, list[tuple[str, str, str]]]) -> tuple[list[str], list[str], dict[str, list[list[int]]]]:
+    """The entities, relations and rows of a graph, computed plainly."""
+    entities: dict[str, int] = {}
+    relations: dict[str, int] = {}
+    rows: dict[str, list[list[int]]] = {}
+    for split, facts in splits.items():
+        numbered = []
+        for head, relation, tail in facts:
+            h = entities.setdefault(head, len(entities))
+            t = entities.setdefault(tail, len(entities))
+            numbered.append((h, relations.setdefault(relation, len(relations)), t))
+        rows[split] = [list(row) for row in dict.fromkeys(numbered)]
+    return list(entities), list(relations), rows
+
+
+def write(folder: Path, splits: dict[str, list[tuple[str, str, str]]]) -> Path:
+    folder.mkdir()
+    for split, facts in splits.items():
+        text = "\n\r\n" + "\n\n".join("\t".join(fact) for fact in facts)
+        (folder / f"{split}.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_graph_in_small_parts_is_the_graph_by_hand(tmp_path: Path, seed: int, in_small_parts: None) -> None:
+    splits = {split: lines(count, seed + count) for split, count in zip(SPLITS, (150, 20, 30), strict=True)}
+    graph = load(write(tmp_path / "facts", splits))
+    entities, relations, rows = by_hand(splits)
+    assert (list(graph.entities.ids), list(graph.relations.ids)) == (entities, relations)
+    assert {split: getattr(graph, split).to_rows().tolist() for split in SPLITS} == rows
+    dropped = {split: len(facts) - len(rows[split]) for split, facts in splits.items()}
+    notes = [("repeated", split, count) for split, count in dropped.items() if count]
+    notes += [("in train", split, sum(row in rows["train"] for row in rows[split])) for split in SPLITS[1:]]
+    assert [(note.kind, note.split, note.count) for note in graph.notes] == notes
+
+
+def test_small_parts_and_large_ones_give_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "facts.tsv"
+    file.write_text("".join("\t".join(fact) + "\n" for fact in lines(300, seed=1)), encoding="utf-8")
+
+    def made() -> tuple[Graph, Graph]:
+        return load(file, valid=0, test=0), load(file, seed=3, valid=0.1, test=0.2)
+
+    large = made()
+    set_sizes(monkeypatch, block=64, in_memory=100, chunk=11)
+    for one, other in zip(large, made(), strict=True):
+        assert everything(one) == everything(other)
+    assert len(large[1].test) > 10
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_in_small_parts_have_their_splits_and_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, in_small_parts: None
+) -> None:
+    """Names: the first in a column; a tail's wins over a head's, and the file beside over both."""
+    monkeypatch.setattr(csv, "ROWS", 3)
+    monkeypatch.setattr(parquet, "ROWS", 3)
+    splits = {split: list(dict.fromkeys(lines(9, seed))) for seed, split in enumerate(SPLITS)}
+    rows = [(*fact, split) for split, facts in splits.items() for fact in facts]
+    random.Random(0).shuffle(rows)
+    columns = dict(zip(("head", "relation", "tail", "split"), map(list, zip(*rows, strict=True)), strict=True))
+    for end in ("head", "tail"):
+        columns[f"{end}_name"] = [f"{end} {i} of {name}" for i, name in enumerate(columns[end])]
+    table, file = pl.DataFrame(columns), tmp_path / f"facts.{kind}"
+    table.write_csv(file) if kind == "csv" else table.write_parquet(file)
+    (tmp_path / "entity_names.tsv").write_text("é1\tUno\n", encoding="utf-8")
+    graph = load(file)
+    entities, relations, numbered = by_hand({s: [r[:3] for r in rows if r[3] == s] for s in SPLITS})
+    assert (list(graph.entities.ids), list(graph.relations.ids)) == (entities, relations)
+    assert {split: getattr(graph, split).to_rows().tolist() for split in SPLITS} == numbered
+    for name, shown in zip(graph.entities.ids, graph.entities.names, strict=True):
+        end = "tail" if name in columns["tail"] else "head"
+        assert shown == ("Uno" if name == "é1" else f"{end} {columns[end].index(name)} of {name}")
+    table[4, "split"] = "later"
+    table.write_csv(file) if kind == "csv" else table.write_parquet(file)
+    with pytest.raises(HarmoniumError, match="row 5: split 'later' is not train, valid or test"):
+        load(file)
+
+
+def test_a_wrong_line_of_a_late_part_is_named(tmp_path: Path, in_small_parts: None) -> None:
+    file = tmp_path / "facts.tsv"
+    good = "".join("\t".join(fact) + "\n" for fact in lines(40, seed=2)).encode()
+    for wrong, message in (
+        (b"a\tb", "found 2 columns"),
+        (b"a\t\tb", "the relation is empty"),
+        (b"a\tr\t\xe9", "not UTF-8"),
+    ):
+        file.write_bytes(good + wrong + b"\n")
+        with pytest.raises(HarmoniumError, match=rf"facts\.tsv:41: {message}"):
+            load(file)
+
+
+rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=60)
+
+
+@given(rows=rows, chunk=st.integers(1, 20), in_memory=st.integers(8, 300))
+def test_repeated_triples_are_those_that_stood_before(
+    rows: list[tuple[int, int, int]], chunk: int, in_memory: int
+) -> None:
+    triples = Triples.from_rows([list(row) for row in rows])
+    with pytest.MonkeyPatch.context() as patch:
+        set_sizes(patch, in_memory=in_memory, chunk=chunk)
+        repeated = find_repeats(triples)
+        assert repeated.tolist() == [row in rows[:i] for i, row in enumerate(rows)]
+        assert select_triples(triples, ~repeated).to_rows().tolist() == [list(row) for row in dict.fromkeys(rows)]
+
+
+def test_triples_with_one_hash_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "hash_ids", torch.zeros_like)
+    rows = [[0, 0, 1], [1, 0, 0], [0, 0, 1], [2, 1, 0], [1, 0, 0]]
+    assert find_repeats(Triples.from_rows(rows)).tolist() == [False, False, True, False, True]
+
+
+@pytest.mark.parametrize("in_memory", [0, 40, 1 << 20])
+def test_a_column_is_all_that_was_added(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
+    set_sizes(monkeypatch, in_memory=in_memory)
+    column, numbers = GrowingColumn(), np.arange(23)
+    assert GrowingColumn().tensor().tolist() == []
+    for part in np.split(numbers, [0, 4, 5, 17]):
+        column.append(part)
+    column.append(numbers[::-2])
+    tensor = column.tensor()
+    del column
+    assert tensor.dtype == torch.int64
+    assert tensor.tolist() == [*range(23), *range(22, -1, -2)]
+
+
+def test_names_are_numbered_as_they_come() -> None:
+    encoder = NameEncoder()
+    names = [f"name {(i * i) % 9973}" for i in range(30_000)]
+    ids = [encoder.encode(pl.Series(names[start : start + 7000])) for start in range(0, len(names), 7000)]
+    expected: dict[str, int] = {}
+    assert np.concatenate(ids).tolist() == [expected.setdefault(name, len(expected)) for name in names]
+    assert list(encoder.names()) == list(expected)
+    assert list(NameEncoder().names()) == []
+    assert len(NameEncoder().encode(pl.Series([], dtype=pl.String))) == 0
+
+
+def test_names_with_one_hash_are_an_error() -> None:
+    """Two hashes are compared, so that a collision is never taken for one name."""
+    encoder = NameEncoder()
+    encoder.encode(pl.Series(["a"]))
+    encoder.keys[:] = pl.Series(["b"]).hash(0).to_numpy()
+    with pytest.raises(HarmoniumError, match="same 64-bit hash"):
+        encoder.encode(pl.Series(["c", "b"]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells")
+def test_a_large_column_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sizes(monkeypatch, in_memory=1 << 20)
+    before, column, part = anonymous_memory(), GrowingColumn(), np.arange(1 << 16)
+    for _ in range(128):
+        column.append(part.copy())
+    tensor = column.tensor()
+    assert len(tensor) == 1 << 23  # 64 MiB
+    assert int(tensor.sum()) == 128 * int(part.sum())
+    assert anonymous_memory() - before < 1 << 24

@@ -1,0 +1,223 @@
+"""RDF in and out, and a real Oxigraph server asked over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pyoxigraph as ox
+import pytest
+
+import harmonium
+from graph_checks import facts, whole
+from harmonium.data.datasets import load
+from harmonium.data.formats import rdf, sparql
+from harmonium.data.formats.encode import encode
+from harmonium.data.formats.source import Options
+from harmonium.data.graph import SPLITS
+from harmonium.runtime.errors import HarmoniumError
+
+TURTLE = """
+@prefix : <http://example.org/> . @prefix wd: <http://example.org/entity/> .
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+wd:Q72 :capitalOf wd:Q39 ; :population 421878 ; rdfs:label "Zurigo"@it, "Zürich"@de-CH, "Zurich" .
+wd:Q39 :borders wd:Q142, _:somewhere ; rdfs:label "Suisse"@fr, "Switzerland"@en ; skos:prefLabel "the Swiss"@en .
+wd:Q142 skos:prefLabel "France" ; :motto "Liberté,\\négalité"@fr .
+:capitalOf rdfs:label "capital of"@en .
+"""
+BASE = "http://example.org/"
+
+
+Q72, Q39, Q142 = (f"{BASE}entity/{name}" for name in ("Q72", "Q39", "Q142"))
+
+
+@pytest.fixture
+def turtle(write_folder) -> Path:
+    return write_folder({"swiss.ttl": TURTLE}) / "swiss.ttl"
+
+
+def test_rdf_facts_and_names(turtle: Path) -> None:
+    graph = whole(turtle)
+    assert facts(graph)[:2] == [(Q72, f"{BASE}capitalOf", Q39), (Q39, f"{BASE}borders", Q142)]
+    assert len(graph.train) == 3 and graph.entities.ids[3].startswith("_:")
+    assert graph.entities.labels[:3] == ["Zurich", "Switzerland", "France"]
+    assert graph.relations.labels == ["capital of", "borders"]  # the second by the last part of its IRI
+    assert [(note.kind, note.count) for note in graph.notes] == [("skipped", 2)]
+    assert graph.name == "swiss"
+
+
+@pytest.mark.parametrize(
+    ("language", "names"),
+    [("de", ["Zürich", "Switzerland"]), ("IT", ["Zurigo", "Switzerland"]), ("fr", ["Zurich", "Suisse"])],
+)
+def test_rdf_labels_by_language(turtle: Path, language: str, names: list[str]) -> None:
+    assert whole(turtle, language=language).entities.labels[:2] == names
+
+
+def test_rdf_literals_may_be_kept(turtle: Path, tmp_path: Path) -> None:
+    graph = whole(turtle, literals="keep")
+    assert len(graph.train) == 5 and graph.notes == ()
+    number = '"421878"^^<http://www.w3.org/2001/XMLSchema#integer>'
+    assert (Q72, f"{BASE}population", number) in facts(graph)
+    assert graph.entities.name(graph.entities.index(number)) == "421878"
+    assert graph.entities.index("Liberté, égalité") > 0
+    harmonium.convert(graph, tmp_path / "again.nt")
+    again = whole(tmp_path / "again.nt", literals="keep")
+    assert set(facts(again)) == set(facts(graph))
+    assert set(again.entities.labels) == set(graph.entities.labels)
+
+
+def test_last_parts_of_iris_are_names_when_they_tell_apart(write_folder) -> None:
+    lines = [f"<{BASE}a/x> <{BASE}r#p> <{BASE}b/x> .", f"<{BASE}a/x> <{BASE}r#p> <{BASE}only%20one> ."]
+    graph = whole(write_folder({"f.nt": "\n".join(lines)}) / "f.nt")
+    assert graph.entities.labels == [f"{BASE}a/x", f"{BASE}b/x", "only one"]
+    assert graph.relations.labels == ["p"]
+
+
+def test_statements_about_statements_are_skipped_and_counted(write_folder) -> None:
+    text = "<a:s> <a:says> <<( <a:x> <a:r> <a:y> )>> .\n<a:s> <a:r> <a:x> .\n"
+    graph = whole(write_folder({"f.nt": text}) / "f.nt")
+    assert facts(graph) == [("a:s", "a:r", "a:x")]
+    assert [(note.kind, note.count) for note in graph.notes] == [("skipped", 1)]
+
+
+def test_rdf_folders_and_named_graphs_have_splits(write_folder) -> None:
+    a, b = "<a:a> <a:r> <a:b> .\n", "<a:b> <a:r> <a:a> .\n"
+    graph = load(write_folder({"train.nt.gz": gzip.compress(a.encode()), "test.ttl": b}))
+    assert (facts(graph), facts(graph, "test")) == ([("a:a", "a:r", "a:b")], [("a:b", "a:r", "a:a")])
+    quads = a.replace(" .", " <urn:harmonium:split:train> .") + b.replace(" .", " <urn:harmonium:split:valid> .")
+    graph = load(write_folder({"f.nq": quads + "<a:c> <a:r> <a:a> <http://any.other/graph> .\n"}) / "f.nq")
+    assert [len(getattr(graph, split)) for split in SPLITS] == [2, 1, 0]
+
+
+def test_rdf_without_pyoxigraph_says_what_to_install(turtle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyoxigraph", None)
+    with pytest.raises(HarmoniumError, match=r"pip install 'harmonium\[rdf\]'"):
+        load(turtle)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Bern", "/m/027rn", "a b", "urn:x:1", "http://x.y/z", "_:b1", '"', "写", "urn:harmonium:name:a", "C:\\x y", "50%"],
+)
+def test_any_identifier_survives_rdf(name: str) -> None:
+    assert rdf.identifier(rdf.term(name)) == name
+
+
+@pytest.mark.parametrize("ending", ["nt", "ttl.xz"])
+def test_predictions_are_described_with_probability_and_run(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"predicted.{ending}"
+    triples = [(Q72, f"{BASE}borders", "New York"), ("a", "r", '"5"')]
+    rdf.write_predictions(file, triples, iter([0.75, 0.5]), "runs/demo")
+    store = ox.Store()
+    store.extend(rdf._parse(file))
+    assert len(store) == 12
+    query = """PREFIX rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> PREFIX h: <urn:harmonium:>
+    SELECT ?s ?o ?p ?run { ?x a rdf:Statement; rdf:subject ?s; rdf:object ?o; h:probability ?p; h:run ?run }
+    ORDER BY DESC(?p)"""
+    first, second = store.query(query)
+    assert (first["s"].value, rdf.identifier(first["o"]), float(first["p"].value)) == (Q72, "New York", 0.75)
+    assert (rdf.identifier(second["s"]), second["o"].value, second["run"].value) == ("a", "5", "runs/demo")
+    assert not list(store.quads_for_pattern(ox.NamedNode(Q72), None, None))  # described, not asserted
+
+
+def test_predictions_need_a_format_and_as_many_probabilities(tmp_path: Path) -> None:
+    with pytest.raises(HarmoniumError, match=r"written as \.nt or \.ttl"):
+        rdf.write_predictions(tmp_path / "p.csv", [], [], "run")
+    with pytest.raises(ValueError):
+        rdf.write_predictions(tmp_path / "p.nt", [("a", "r", "b")], [], "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+# A SPARQL endpoint -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An Oxigraph server on loopback with the facts above."""
+    binary = Path(sys.executable).parent / "oxigraph"
+    binary = str(binary) if binary.is_file() else shutil.which("oxigraph")
+    assert binary, "no oxigraph server here: pip install oxigraph"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [binary, "serve", "--bind", f"127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        headers = {"Content-Type": "text/turtle"}
+        for _ in range(200):
+            try:
+                with urlopen(Request(f"{url}/store?default", TURTLE.encode(), headers, method="PUT"), timeout=10):
+                    break
+            except OSError:
+                time.sleep(0.05)
+        yield f"{url}/query"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def test_sparql_reads_all_but_literals(endpoint: str) -> None:
+    graph = whole(f"sparql:{endpoint}")
+    assert {(Q72, f"{BASE}capitalOf", Q39), (Q39, f"{BASE}borders", Q142)} < set(facts(graph))
+    assert len(graph.train) == 3
+    assert {"Zurich", "Switzerland", "France"} <= set(graph.entities.labels)
+    assert graph.relations.index("capital of") >= 0
+    assert len(whole(f"sparql:{endpoint}", literals="keep").train) == 5
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 1000])
+def test_sparql_pages_make_one_graph(endpoint: str, page: int) -> None:
+    source = sparql.read(f"sparql:{endpoint}", Options(), page)
+    assert sum(len(part) for part in source.splits.values()) == 3
+    assert encode(source).notes == ()
+
+
+def test_sparql_queries_of_your_own(endpoint: str) -> None:
+    query = f"SELECT ?o ?s ('x' AS ?z) ?p {{ ?s ?p ?o FILTER(?p = <{BASE}capitalOf>) }}"
+    assert facts(whole(f"sparql:{endpoint}", query=query)) == [(Q72, f"{BASE}capitalOf", Q39)]
+    limited = "SELECT ?a ?b ?c { ?a ?b ?c FILTER(isIRI(?c)) } LIMIT 1"
+    assert len(whole(f"sparql:{endpoint}", query=limited).train) == 1
+    unordered = sparql.read(f"sparql:{endpoint}", Options(query=limited.removesuffix("LIMIT 1")), page=1)
+    assert unordered.notes[0].kind == "unordered pages"
+
+
+def test_sparql_pages_that_repeat_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(ox.NamedNode("a:a"), ox.NamedNode("a:r"), ox.NamedNode("a:b"))]
+    monkeypatch.setattr(sparql, "_select", lambda url, query: (["s", "p", "o"], rows))
+    with pytest.raises(HarmoniumError, match="the same rows come again at OFFSET 1; end the query with a LIMIT"):
+        load("sparql:http://127.0.0.1/query")
+
+
+WRONG_QUERIES = {
+    "SELECT ?x WHERE {": "the endpoint answers 400 ",
+    "SELECT ?s ?o { ?s ?p ?o }": "2 columns .s, o., not clear which are head, relation and tail",
+    "ASK { ?s ?p ?o } # LIMIT 1": "the query must be a SELECT",
+    "SELECT ?s ?p ?o { ?s ?p ?x OPTIONAL { ?o ?s ?nothing } }": "a row leaves one of s, p, o unbound",
+    "SELECT ?s ?o ('x' AS ?p) { ?s ?q ?o }": "selected as a relation, which must be an IRI",
+}
+
+
+@pytest.mark.parametrize(("query", "message"), WRONG_QUERIES.items())
+def test_a_wrong_query_is_explained(endpoint: str, query: str, message: str) -> None:
+    with pytest.raises(HarmoniumError, match=message):
+        load(f"sparql:{endpoint}", query=query)
+
+
+def test_a_wrong_endpoint_is_explained(endpoint: str) -> None:
+    with pytest.raises(HarmoniumError, match="the endpoint answers 404"):
+        load(f"sparql:{endpoint}/nothing")
+    with pytest.raises(HarmoniumError, match="expected sparql:http://host/path"):
+        load("sparql:nowhere")
+    with pytest.raises(HarmoniumError, match="cannot be reached"):
+        load("sparql:http://127.0.0.1:9/query")

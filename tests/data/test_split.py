@@ -1,0 +1,86 @@
+"""The random split: seeded, complete, and without leaks."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.data.split import split
+from harmonium.runtime.errors import HarmoniumError
+
+
+def random_file(folder: Path, n_entities: int, n_relations: int, count: int, seed: int) -> Path:
+    draw = random.Random(seed)
+    rows = [(draw.randrange(n_entities), draw.randrange(n_relations), draw.randrange(n_entities)) for _ in range(count)]
+    file = folder / "facts.tsv"
+    file.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in rows), encoding="utf-8")
+    return file
+
+
+def names(graph: Graph) -> dict[str, set[tuple[str, str, str]]]:
+    return {split: set(graph.names_of(triples)) for split, triples in graph.splits.items()}
+
+
+def test_one_file_is_split_by_its_seed(tmp_path: Path) -> None:
+    file = random_file(tmp_path, 30, 3, 600, seed=1)
+    first, again, other = load(file, seed=4), load(file, seed=4), load(file, seed=5)
+    assert names(first) == names(again)
+    assert names(first) != names(other)
+    assert first.name == "facts"
+    assert "seed 4" in first.notes[-1].text
+    quarter = load(file, valid=0.1, test=0.25)
+    assert len(quarter.test) == pytest.approx(0.25 * len(quarter.facts()), rel=0.25)
+    assert len(quarter.valid) == pytest.approx(0.1 * len(quarter.facts()), rel=0.4)
+    assert len(load(file, valid=0, test=0).train) == len(first.facts())
+
+
+@given(
+    n_entities=st.integers(1, 25), n_relations=st.integers(1, 4), count=st.integers(1, 80), seed=st.integers(0, 999),
+    valid=st.floats(0, 0.45), test=st.floats(0, 0.45),
+)  # fmt: skip
+def test_the_split_is_honest(
+    n_entities: int, n_relations: int, count: int, seed: int, valid: float, test: float
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = load(random_file(Path(folder), n_entities, n_relations, count, seed), valid=0, test=0)
+    graph = split(whole, seed=seed, valid=valid, test=test)
+    parts = names(graph)
+    assert sum(len(part) for part in parts.values()) == len(whole.train)
+    assert set().union(*parts.values()) == set(whole.names_of(whole.train))
+    trained = {name for h, _, t in parts["train"] for name in (h, t)}
+    assert trained == set(graph.entities.ids)
+    assert {relation for _, relation, _ in parts["train"]} == set(graph.relations.ids)
+    pairs = {name: {frozenset((h, t)) for h, _, t in part} for name, part in parts.items()}
+    assert not (pairs["train"] & pairs["valid"] or pairs["train"] & pairs["test"] or pairs["valid"] & pairs["test"])
+
+
+def test_a_fact_that_moves_back_to_train_takes_its_pair_along(write_folder) -> None:
+    ring = "".join(f"e{i}\tnext\te{j}\n" for i in range(6) for j in range(6) if i != j)
+    whole = load(write_folder({"train.txt": ring + "e0\trare\te1\n"}))
+    asked = [split(whole, seed=seed, valid=0, test=0.45) for seed in range(20)]
+    for graph in asked:
+        train = set(graph.names_of(graph.train))
+        assert {("e0", "rare", "e1"), ("e0", "next", "e1"), ("e1", "next", "e0")} <= train
+    assert sum(len(graph.test) for graph in asked) > 100
+
+
+def test_a_split_leaves_room_for_train(tmp_path: Path) -> None:
+    file = random_file(tmp_path, 9, 2, 20, seed=0)
+    for valid, test in ((0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.1)):
+        with pytest.raises(HarmoniumError, match="fractions that leave room for train"):
+            load(file, valid=valid, test=test)
+
+
+def test_a_file_inside_a_folder_is_one_file(write_folder) -> None:
+    train = "".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(77))
+    graph = load(write_folder({"train.txt": train, "test.txt": "Bern\tr\tb1\n"}) / "train.txt", test=0.3)
+    assert len(graph.facts()) == 77
+    assert len(graph.test) > 0
+    assert "Bern" not in graph.entities.ids

@@ -1,0 +1,202 @@
+"""Tables of facts: csv and tsv with headers, parquet, pandas and polars frames, networkx graphs."""
+
+from __future__ import annotations
+
+import lzma
+import re
+from pathlib import Path
+
+import networkx
+import pandas
+import polars as pl
+import pytest
+
+import harmonium
+from graph_checks import facts, whole
+from harmonium.data.compressed import zstd
+from harmonium.data.datasets import load
+from harmonium.data.graph import SPLITS
+from harmonium.runtime.errors import HarmoniumError
+
+FACTS = [("Zoë", "knows", "Müller; Ana"), ("Müller; Ana", "likes", 'a "b" c')]
+
+
+# Separated text --------------------------------------------------------------------------------------------------
+
+PLAIN = 'Zoë,knows,"Müller; Ana"\n"Müller; Ana",likes,"a ""b"" c"\n'
+CSV = {
+    "plain": (PLAIN, {}),
+    "BOM and CRLF": ("\ufeff" + PLAIN.replace("\n", "\r\n"), {}),
+    "blank lines": ("\n\n" + PLAIN.replace("\n", "\n\n , ,\n"), {}),
+    "no last newline": (PLAIN.rstrip("\n"), {}),
+    "header": ("Subject,Predicate,Object\n" + PLAIN, {}),
+    "header with BOM and spaces": ("\ufeff Head , relation,TAIL \n" + PLAIN, {}),
+    "spaces around quotes": ('Zoë , knows,  "Müller; Ana"  \n "Müller; Ana" ,likes, "a ""b"" c"\n', {}),
+    "semicolons": ('Zoë;knows;"Müller; Ana"\n"Müller; Ana";likes;"a ""b"" c"\n', {}),
+    "bars": ('Zoë|knows|Müller; Ana\nMüller; Ana|likes|"a ""b"" c"\n', {}),
+    "tabs quote nothing": ('Zoë\tknows\tMüller; Ana\nMüller; Ana\tlikes\ta "b" c\n', {"separator": "tab"}),
+    "tabs that do quote": ('Zoë\tknows\t"Müller; Ana"\nMüller; Ana\tlikes\t"a ""b"" c"\n', {"quotes": True}),
+    "more columns": ("id,source,since,relation,target\n" + "".join(f"1,{line}" for line in (
+        'Zoë,1999,knows,"Müller; Ana"\n', '"Müller; Ana",,likes,"a ""b"" c"\n')), {}),
+    "by name": ("who,whom,how\n" + 'Zoë,Müller; Ana,knows\nMüller; Ana,"a ""b"" c",likes\n', {"columns": "who,how,whom"}),
+    "by number": ('x,Zoë,Müller; Ana,knows\ny,Müller; Ana,"a ""b"" c",likes\n', {"columns": ["2", "4", "3"]}),
+    "by number under a header": ('a,b,c\n' + PLAIN, {"columns": "1,2,3", "header": True}),
+    "a header as told": ("head,relation,tail\n" + PLAIN, {"header": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options"), CSV.values(), ids=CSV.keys())
+def test_csv_in_its_many_shapes(write_folder, text: str, options: dict[str, object]) -> None:
+    assert facts(whole(write_folder({"facts.csv": text}) / "facts.csv", **options)) == FACTS
+
+
+def test_csv_with_header_false_takes_every_line(write_folder) -> None:
+    file = write_folder({"facts.csv": "head,relation,tail\nb,r,c\n"}) / "facts.csv"
+    assert facts(whole(file, header=False)) == [("head", "relation", "tail"), ("b", "r", "c")]
+
+
+def test_a_first_line_that_stands_apart_is_pointed_out(write_folder) -> None:
+    folder = write_folder({"odd.csv": "Person,Tie,Other\na,r,b\nb,r,c\n", "fine.csv": "a,q,c\na,r,b\nb,r,c\n"})
+    (note,) = whole(folder / "odd.csv").notes
+    assert re.match(r"odd.csv: the first line \(Person, Tie, Other\) .*--header", note.text)
+    assert whole(folder / "fine.csv").notes == ()
+    assert whole(folder / "odd.csv", header=False).notes == ()
+
+
+def test_csv_folders_have_splits_and_names(write_folder) -> None:
+    files = {
+        "train.csv": "head,relation,tail\na,r,b\n",
+        "valid.tsv": "subject\tpredicate\tobject\nb\tr\ta\n",
+        "test.csv.xz": lzma.compress(b"c,r,a\n"),
+        "entity_names.tsv": "a\tAnna\n",
+    }
+    graph = load(write_folder(files))
+    assert [facts(graph, split) for split in SPLITS] == [[("a", "r", "b")], [("b", "r", "a")], [("c", "r", "a")]]
+    assert graph.entities.name(0) == "Anna"
+
+
+def test_a_tsv_with_a_header_may_have_more_columns(write_folder) -> None:
+    text = 'head\tscore\trelation\ttail\n"a"\t1\tr\tb\n'
+    assert facts(whole(write_folder({"facts.tsv": text}) / "facts.tsv")) == [('"a"', "r", "b")]
+    folder = write_folder({"train.txt.zst": zstd.compress(b"head\trelation\ttail\na\tr\tb\n")}, "packed")
+    assert facts(load(folder)) == [("a", "r", "b")]
+
+
+def test_a_split_column_assigns_facts(write_folder) -> None:
+    text = "head,relation,tail,split,head_name\na,r,b,train,Anna\nb,r,a,TEST,\nc,r,a,dev,Carl\nb,q,a,train,\n"
+    file = write_folder({"facts.csv": text}) / "facts.csv"
+    graph = load(file)
+    assert [len(getattr(graph, split)) for split in SPLITS] == [2, 1, 1]
+    assert facts(graph, "test") == [("b", "r", "a")]
+    assert [graph.entities.name(graph.entities.index(i)) for i in "abc"] == ["Anna", "b", "Carl"]
+    assert len(whole(file, columns="1,2,3", header=True).train) == 4
+    with pytest.raises(HarmoniumError, match="split 'later' is not train, valid or test"):
+        load(write_folder({"facts.csv": text.replace("dev", "later")}) / "facts.csv")
+    with pytest.raises(HarmoniumError, match="no facts of the split train"):
+        load(write_folder({"facts.csv": "head,relation,tail,split\na,r,b,test\n"}) / "facts.csv")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"), [("a,b,d", "'d'; there are a, b, c"), ("1,2,4", "'4'; there are 1, 2, 3")]
+)
+def test_a_column_that_is_not_there_is_named(write_folder, columns: str, message: str) -> None:
+    with pytest.raises(HarmoniumError, match=f"facts.csv:1: no column {message}"):
+        load(write_folder({"facts.csv": "a,b,c\n"}) / "facts.csv", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "a,b"}, "columns are three: head,relation,tail; given: a,b"),
+        ({"separator": "::"}, "one character .or tab, space., not '::'"),
+        ({"literals": "all"}, "literals are skip or keep, not 'all'"),
+        ({"colums": "1,2,3"}, "no option 'colums' to read a graph with; there are columns, header"),
+    ],
+)
+def test_options_are_checked(options: dict[str, str], message: str) -> None:
+    with pytest.raises(HarmoniumError, match=message):
+        load("atlas", **options)
+
+
+def test_names_of_several_lines_become_one(write_folder, tmp_path: Path) -> None:
+    """Elsewhere a name is a line: it must survive being saved and loaded."""
+    graph = whole(write_folder({"facts.csv": 'head,relation,tail,head_name\n"a\nb",r,"c\td","A\r\nB"\n'}) / "facts.csv")
+    assert facts(graph) == [("a b", "r", "c d")]
+    harmonium.convert(graph, tmp_path / "saved.graph")
+    assert load(tmp_path / "saved.graph").entities.labels == ["A B", "c d"]
+
+
+# Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_files_and_folders(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"n": [1, 2], "subject": [7, 8], "predicate": ["r", "r"], "object": ["a", "b"]})
+    frame.write_parquet(tmp_path / "facts.parquet")
+    assert facts(whole(tmp_path / "facts.parquet")) == [("7", "r", "a"), ("8", "r", "b")]
+    assert facts(whole(tmp_path / "facts.parquet", columns="object,predicate,n"))[0] == ("a", "r", "1")
+    (tmp_path / "folder").mkdir()
+    frame[:1].write_parquet(tmp_path / "folder" / "train.parquet")
+    frame[1:].write_parquet(tmp_path / "folder" / "test.parquet")
+    graph = load(tmp_path / "folder")
+    assert (facts(graph), facts(graph, "test")) == ([("7", "r", "a")], [("8", "r", "b")])
+
+
+# In memory -------------------------------------------------------------------------------------------------------
+
+COLUMNS = {"tail": ["b", "c", "a"], "when": [1, 2, 3], "head": ["a", "b", "c"], "relation": ["r", "r", "q"]}
+RING = [("a", "r", "b"), ("b", "r", "c"), ("c", "q", "a")]
+
+
+@pytest.mark.parametrize("kind", [pandas.DataFrame, pl.DataFrame, pl.LazyFrame])
+def test_frames_by_column_names(kind: type) -> None:
+    assert facts(whole(kind(COLUMNS))) == RING
+    assert facts(whole(kind(COLUMNS), columns="tail,relation,head"))[0] == ("b", "r", "a")
+
+
+def test_pandas_frames_of_any_type() -> None:
+    frame = pandas.DataFrame([[1, "r", 2.5], [2, "r", 3.0]])
+    frame[1] = frame[1].astype("category")
+    assert facts(whole(frame)) == [("1", "r", "2.5"), ("2", "r", "3.0")]
+    with pytest.raises(HarmoniumError, match="the frame: row 2: the tail is empty"):
+        whole(pandas.DataFrame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", None]}))
+    with pytest.raises(HarmoniumError, match="two columns have the same name"):
+        whole(pandas.DataFrame([["a", "r", "b"]], columns=["x", "x", "y"]))
+    with pytest.raises(HarmoniumError, match="no triples in it"):
+        whole(pandas.DataFrame({"head": [], "relation": [], "tail": []}))
+
+
+def test_a_frame_is_split_unless_it_says_how() -> None:
+    n = 200
+    columns = {"head": [f"e{i % 20}" for i in range(n)], "relation": ["r"] * n, "tail": [f"e{i % 7}" for i in range(n)]}
+    graph = load(pl.DataFrame(columns), test=0.3, seed=2)
+    assert len(graph.test) > 0
+    given_splits = load(pl.DataFrame(columns | {"split": ["train"] * 150 + ["test"] * 50}))
+    assert (len(given_splits.valid), "e1" in given_splits.entities.ids) == (0, True)
+    assert load(graph) is graph
+    with pytest.raises(HarmoniumError, match="no graph can be made of a int; give a name"):
+        load(3)
+
+
+def test_networkx_edges_are_facts() -> None:
+    graph = networkx.MultiDiGraph(name="ties")
+    graph.add_node(1, name="Anna")
+    graph.add_edge(1, "b", relation="knows", weight=2)
+    graph.add_edge(1, "b", key="likes")
+    graph.add_edge("b", 1, label="sees")
+    read = whole(graph)
+    assert facts(read) == [("1", "knows", "b"), ("1", "likes", "b"), ("b", "sees", "1")]
+    assert (read.name, read.entities.labels) == ("ties", ["Anna", "b"])
+    simple = networkx.DiGraph()
+    simple.add_edge("a", "b", relation="r")
+    assert facts(whole(simple)) == [("a", "r", "b")]
+    simple.add_edge("b", "c")
+    with pytest.raises(HarmoniumError, match=r"edge \(b, c\) has no relation; give it an attribute"):
+        whole(simple)
+    with pytest.raises(HarmoniumError, match="undirected graph has no heads and tails"):
+        whole(networkx.Graph([(1, 2)]))
+
+
+def test_a_model_is_trained_on_a_frame() -> None:
+    frame = pandas.DataFrame(COLUMNS | {"split": ["train"] * 3})
+    run = harmonium.train(data=frame, overrides=["train.epochs=1", "model.entity_dim=4"])
+    assert (run.config.data, run.graph.n_entities) == ("frame", 3)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.runtime.errors import HarmoniumError
+
+LABELLED = Vocabulary(["Q39", "Q142", "Q230", "Q1428"], ["Switzerland", "France", "Georgia", "Georgia"])
+
+
+def test_a_name_is_an_identifier_or_a_label() -> None:
+    assert LABELLED.index("Q142") == LABELLED.index("France") == 1
+    assert LABELLED.name(0) == "Switzerland"
+    assert Vocabulary(["a", "b"]).name(1) == "b"
+    crossed = Vocabulary(["a", "b"], ["b", "a"])  # an identifier wins over a label
+    assert (crossed.index("a"), crossed.index("b")) == (0, 1)
+
+
+def test_titles_are_labels_only_if_they_are_distinct() -> None:
+    assert LABELLED.titles() == LABELLED.ids
+    assert Vocabulary(["a", "b"], ["Anna", "Ben"]).titles() == ["Anna", "Ben"]
+
+
+def test_a_label_of_several_asks_for_an_identifier() -> None:
+    with pytest.raises(HarmoniumError, match="2 of the entity names are 'Georgia'.* Q230, Q1428"):
+        LABELLED.index("Georgia")
+    assert LABELLED.index("Q1428") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"), [("switzerland", "Switzerland"), ("Swizerland", "Switzerland"), ("Frnace", "France")]
+)
+def test_an_unknown_name_gets_similar_ones_as_suggestions(name: str, suggestion: str) -> None:
+    with pytest.raises(HarmoniumError, match=f"no entity named '{name}' among 4; did you mean '{suggestion}'"):
+        LABELLED.index(name)
+    with pytest.raises(HarmoniumError, match="no relation named 'zzz' among 2$"):
+        Vocabulary(["next", "before"], kind="relation").index("zzz")

@@ -1,0 +1,161 @@
+"""The commands predict, score, complete, classify, calibrate and evaluate print what the library returns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import harmonium
+from command_line import write_graph
+from harmonium.answers.classify import label_facts
+from harmonium.answers.probability import calibration_for
+from small import family
+
+
+def test_predict_prints_a_table_or_json(call, run: Path) -> None:
+    query = ["predict", run, "--head", "person 7", "--relation", "next", "--top", 3]
+    answers = harmonium.predict(run, head="person 7", relation="next", top=3)
+    table = call(*query)
+    assert table.out.startswith("(person 7, next, ?)")
+    for answer in answers:
+        fact = f"known ({answer.known})" if answer.known else "new"
+        assert f"{answer.rank} {answer.name} {answer.score:.3f} {fact}" in table.words
+    printed = json.loads(call(*query, "--json").out)
+    assert printed == {"query": "person 7, next, ?", "answers": [answer.to_json() for answer in answers]}
+
+
+def test_predict_answers_a_file_of_queries(call, run: Path, tmp_path: Path) -> None:
+    queries, out = tmp_path / "queries.tsv", tmp_path / "answers.tsv"
+    queries.write_text("person 7\tnext\t?\n?\ttwin\tperson 1\n", encoding="utf-8")
+    done = call("predict", run, "--queries", queries, "--out", out, "--top", 4, "--new-only", "--typed")
+    assert (done.code, done.out) == (0, f"8 answers: {out}\n")
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+    expected = harmonium.predict(run, head="person 7", relation="next", top=4, new_only=True, typed=True)
+    assert [row["tail"] for row in rows[:4]] == [answer.name for answer in expected]
+
+
+def test_score_prints_or_writes_facts(call, run: Path, tmp_path: Path) -> None:
+    facts, out = tmp_path / "facts.tsv", tmp_path / "scored.jsonl"
+    facts.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 3\n", encoding="utf-8")
+    expected = [fact.to_json() for fact in harmonium.score(run, facts)]
+    assert json.loads(call("score", run, facts, "--json").out) == expected
+    assert f"{expected[0]['score']:.3f}" in call("score", run, facts).words
+    assert call("score", run, facts, "--out", out).out == f"2 facts: {out}\n"
+    assert [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] == expected
+
+
+def test_complete_prints_or_writes_missing_facts(call, run: Path, tmp_path: Path) -> None:
+    expected = harmonium.complete(run, ["next", "twin"], top=6)
+    options = ("--relation", "twin", "--relation", "next", "--top", 6)
+    assert json.loads(call("complete", run, *options, "--json").out) == expected
+    assert f"1 {expected[0]['text']} {expected[0]['score']:.3f}" in call("complete", run, *options).words
+    out = tmp_path / "missing.csv"
+    assert call("complete", run, "--all-relations", "--top", 9, "--out", out).out == f"9 facts: {out}\n"
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 10
+
+
+def test_complete_trains_on_a_graph_first(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n", encoding="utf-8")
+    first = call("complete", "small", "--relation", "r", "--top", 2)
+    assert "Missing from small" in first.out, first.err
+    assert harmonium.Run.load(tmp_path / "runs" / "small").graph.name == "small"
+    again = call("complete", "small", "--relation", "r")
+    assert (again.code, "runs/small" in again.err) == (2, True)
+
+
+def test_classify_prints_metrics(call, run: Path, tmp_path: Path) -> None:
+    figure, expected = tmp_path / "reliability.png", harmonium.classify(run)
+    result = call("classify", run, "--plot", figure, "--top", 1)
+    assert f"accuracy {expected.metrics['accuracy']:.3f}" in result.words
+    assert "20 test facts" in result.words and "2 more" in result.words
+    assert figure.is_file()
+    assert json.loads(call("classify", run, "--json").out) == expected.to_json()
+    other = json.loads(call("classify", run, "--seed", 3, "--json").out)
+    assert other == harmonium.classify(run, seed=3).to_json() != expected.to_json()
+
+
+def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new.tsv"
+    file.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 30\n", encoding="utf-8")
+    expected = label_facts(run, file, harmonium.classify(run))
+    printed = json.loads(call("classify", run, "--data", file, "--json").out)
+    assert printed == json.loads(json.dumps(expected.records()))
+    words = call("classify", run, "--data", file).words
+    for fact in expected:
+        assert f"{' '.join(fact.triple)} {str(fact.label).lower()}" in words
+
+
+def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
+    calibration, plot = calibration_for(run), tmp_path / "reliability.png"
+    assert json.loads(call("calibrate", run, "--json", "--plot", plot).out) == calibration.to_json()
+    assert plot.is_file()
+    words = call("calibrate", run).words
+    assert calibration.fits or "too few validation facts" in words
+    for fit in calibration.fits.values():
+        assert f"{fit.log_loss:.4f}" in words
+
+
+# Evaluate ------------------------------------------------------------------------------------------------------------
+
+PROTOCOL = {"split": "valid", "candidates": "typed-train", "ties": "pessimistic", "side": "tail", "unseen": "drop"}
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ([], {}),
+        (["--chunk", 3], {}),
+        ([word for key, value in PROTOCOL.items() for word in (f"--{key}", value)], PROTOCOL),
+        (["--no-filtered", "--sample", 6], {"filtered": False, "sample": 6}),
+        (["--rounding-check", 4], {"rounding_check": 4}),
+    ],
+    ids=["default", "chunk", "protocol", "sample", "rounding"],
+)
+def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list, arguments: dict) -> None:
+    expected = harmonium.evaluate(run, **arguments)
+    assert json.loads(call("evaluate", run, *options, "--json").out) == json.loads(json.dumps(expected.to_json()))
+    words = call("evaluate", run, *options).words
+    assert f"{len(expected.ranks)} queries {expected.metrics['mr']:.3f} {expected.metrics['mrr']:.3f}" in words
+    assert f"protocol: {expected.summary().describe()}" in words
+    for low, _ in expected.estimate.intervals.values() if expected.estimate else ():
+        assert f" {low:.3f} " in words
+    assert not expected.rounding or f"of {expected.rounding.queries} queries" in words
+
+
+def test_evaluate_repeats_the_numbers_of_training(call, run: Path) -> None:
+    stored = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    del stored["frequency_baseline"]
+    assert json.loads(call("evaluate", run, "--json").out) == stored
+
+
+def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    options = ["--set", "model.entity_dim=6", "--set", "train.epochs=2", "--out", other]
+    assert call("train", "--data", workspace / "family", *options).code == 0
+    printed = json.loads(call("evaluate", run, other, "--weight", 1, "--weight", 0.5, "--json").out)
+    assert printed["metrics"] == harmonium.evaluate([run, other], weights=[1, 0.5]).metrics
+    assert f"{run} x {other} on family" in call("evaluate", run, other).words
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [("side", ["head", "tail"]), ("relation", ["next (", "before (", "twin ("]), ("category", ["1-1 head (10)"])],
+)
+def test_evaluate_shows_parts(call, run: Path, by: str, rows: list[str]) -> None:
+    lines = [line.strip() for line in call("evaluate", run, "--by", by).out.splitlines()]
+    assert all(any(line.startswith(row) for line in lines) for row in rows)
+
+
+def test_evaluate_ranks_another_graph_with_the_same_names(call, run: Path, tmp_path: Path) -> None:
+    other = write_graph(family(seed=1), tmp_path / "other")
+    printed = json.loads(call("evaluate", run, "--data", other, "--json").out)
+    assert (printed["graph"], printed["metrics"]) == ("other", harmonium.evaluate(run, harmonium.load(other)).metrics)
+    (tmp_path / "facts.tsv").write_text("person 0\ttwin\tperson 3\nperson 1\tnext\tperson 9\n")
+    assert json.loads(call("evaluate", run, "--data", tmp_path / "facts.tsv", "--json").out)["queries"] == 4
+    (tmp_path / "strangers.tsv").write_text("person 1\tnext\tMax\n", encoding="utf-8")
+    assert "no entity named 'Max'" in call("evaluate", run, "--data", tmp_path / "strangers.tsv").err

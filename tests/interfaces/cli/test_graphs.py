@@ -1,0 +1,66 @@
+"""The commands info, doctor and convert."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import harmonium
+
+
+def test_info_counts_a_graph(call, workspace: Path) -> None:
+    result = call("info", workspace / "family")
+    assert result.out.startswith("family: 40 entities, 3 relations; train 100, valid 10, test 10\n")
+    assert "0 in valid, 0 in test" in result.out
+    assert "before 34 1-1 person" in result.words
+    assert "2 more" in call("info", workspace / "family", "--top", 1).words
+    printed = json.loads(call("info", workspace / "family", "--json").out)
+    assert printed == json.loads(json.dumps(harmonium.info(workspace / "family")))
+    assert "3,334 entities" in call("info", "atlas").out
+
+
+def test_info_shows_how_a_run_went(call, run: Path) -> None:
+    assert "Link prediction on family" in call("info", run).out
+    printed = json.loads(call("info", run, "--json").out)["run"]
+    assert printed["settings"]["model"]["composition"] == "complex"
+    assert (printed["epochs"], printed["parameters"]) == (20, 40 * 8 + 3 * 8 + 8 * 8 + 8)
+    assert printed["metrics"]["metrics"] == harmonium.Run.load(run).metrics
+
+
+def test_doctor_gives_a_verdict_and_a_cleaned_copy(call, workspace: Path, tmp_path: Path) -> None:
+    clean = tmp_path / "clean"
+    result = call("doctor", workspace / "family", "--clean", clean)
+    assert result.out.startswith("family: leaking\n")
+    assert re.search("inverse (next before|before next) 100%", result.words)
+    assert "symmetric twin itself 100%" in result.words
+    assert "1 redundant relations dropped" in result.words
+    assert json.loads(call("doctor", clean, "--json").out)["verdict"] == "ok"
+    assert call("doctor", workspace / "family", "--markdown").out.startswith("**leaking**: ")
+    again = call("doctor", workspace / "family", "--clean", clean)
+    assert (again.code, f"--clean {clean}" in again.err) == (2, True)
+
+
+def test_convert_takes_a_messy_table(call, tmp_path: Path) -> None:
+    file, out = tmp_path / "messy.csv", tmp_path / "out"
+    text = '\ufeffWho ; "How, really";Whom;since\n"Müller; Ana" ; knows;Zoë ;1999\n\nZoë;knows;"Müller; Ana";2001\n'
+    file.write_bytes(text.encode())
+    refused = call("convert", file, out)
+    assert (refused.code, "4 columns" in refused.err) == (2, True)
+    result = call("convert", file, out, "--columns", "1,2,3", "--header")
+    assert (result.code, "2 entities, 1 relations; train 2" in result.words) == (0, True)
+    assert (out / "train.tsv").read_text("utf-8") == "Müller; Ana\tknows\tZoë\nZoë\tknows\tMüller; Ana\n"
+    printed = json.loads(call("convert", out, tmp_path / "out.nt", "--json").out)
+    assert (printed["entities"], printed["triples"]["train"]) == (2, 2)
+    again = call("convert", out, tmp_path / "out.nt")
+    assert (again.code, "--overwrite" in again.err) == (2, True)
+
+
+def test_convert_keeps_splits_or_makes_them(call, workspace: Path, tmp_path: Path) -> None:
+    assert call("convert", workspace / "family", tmp_path / "family.parquet").code == 0
+    assert "train 100, valid 10, test 10" in call("info", tmp_path / "family.parquet").words
+    whole = call("convert", workspace / "family", tmp_path / "whole.nt")
+    assert "note: whole.nt: train, valid, test" in whole.words  # a single file of triples has no splits
+    split = call("convert", tmp_path / "whole.nt", tmp_path / "split", "--test", "0.2", "--to", "libkge")
+    assert re.search(r"note: .*seed 0", split.words)
+    assert (tmp_path / "split" / "test.del").is_file()

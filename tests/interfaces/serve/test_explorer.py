@@ -1,0 +1,184 @@
+"""The explorer answers what the library computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.analysis.neighbours import nearest_triples
+from harmonium.data.triples import Slot
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.interfaces.serve.explorer import Explorer
+from harmonium.interfaces.serve.name_search import NameIndex, plain
+from harmonium.runtime.config import ModelConfig
+from harmonium.runtime.errors import HarmoniumError
+from serving import Server, untrained
+from small import make_graph
+
+pytestmark = pytest.mark.network
+FACT = {"head": "q4", "relation": "next", "tail": "q5"}
+SLOTS = ("head", "relation", "tail")
+
+
+def test_names_by_beginning_then_part_then_similarity() -> None:
+    vocabulary = Vocabulary(["Zürich", "New York", "York", "Yorkshire", "Ayork", "Genoa"])
+    names = NameIndex(vocabulary, torch.tensor([9, 5, 1, 7, 99, 3]))
+    assert [match.name for match in names.search("york", 4)] == ["York", "Yorkshire", "New York", "Ayork"]
+    assert [match.name for match in names.search("ZURI", 1)] == ["Zürich"]
+    assert names.search("Yrok", 2)[0].name in ("York", "Ayork")
+    assert [match.facts for match in names.search("", 2)] == [99, 9]
+    assert plain("  É t é ") == "e t e"
+
+
+def test_facts_are_all_that_mention_an_entity(server: Server, run: harmonium.Run) -> None:
+    page = server.get("facts", entity="person 3", limit=50).json
+    by_split = {split: run.graph.names_of(triples) for split, triples in run.graph.splits.items()}
+    expected = {(*names, split) for split, facts in by_split.items() for names in facts if "person 3" in names}
+    assert {(*(fact[slot]["name"] for slot in SLOTS), fact["split"]) for fact in page["facts"]} == expected
+    assert page["total"] == len(expected) == len(page["facts"])
+    second = server.get("facts", entity="q3", offset=1, limit=2).json
+    assert (second["facts"], second["total"]) == (page["facts"][1:3], page["total"])
+
+
+@pytest.mark.parametrize("new_only", [False, True])
+@pytest.mark.parametrize(
+    "given", [{"head": "q2", "relation": "next"}, {"relation": "twin", "tail": "q5"}, {"head": "q2", "tail": "q3"}]
+)
+def test_answers_are_those_of_predict(server: Server, run: harmonium.Run, given: dict, new_only: bool) -> None:
+    reply = server.get("answers", **given, limit=6, new_only=new_only).json
+    expected = harmonium.predict(run, **given, top=6, new_only=new_only)
+    assert [a[reply["open"]]["id"] for a in reply["answers"]] == [a.id for a in expected]
+    assert [a["score"] for a in reply["answers"]] == pytest.approx([a.score for a in expected], rel=1e-5)
+    assert [a["split"] for a in reply["answers"]] == [a.known for a in expected]
+
+
+def test_predictions_are_new_typed_and_by_falling_probability(server: Server, run: harmonium.Run) -> None:
+    reply = server.get("predictions", entity="q7", limit=100).json
+    known = run.graph.known_answers(Slot.TAIL)
+    candidates = {slot: run.graph.slot_candidates(slot) for slot in (Slot.HEAD, Slot.TAIL)}
+    assert reply["facts"]
+    assert reply["asked"] <= reply["queries"] <= 6
+    for fact in reply["facts"]:
+        triple, slot = run.graph.triple(*(fact[slot]["id"] for slot in SLOTS)), Slot(fact["open"])
+        assert "q7" in (fact["head"]["id"], fact["tail"]["id"])
+        assert not known.contain(triple).item()
+        assert candidates[slot].contains(triple.relation, triple[slot]).item()
+        assert fact["score"] == pytest.approx(run.model.scorer().form(run.model.compose(triple)).item(), rel=1e-3)
+    probabilities = [fact["probability"] or 0 for fact in reply["facts"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    best = harmonium.predict(run, head="q7", relation="next", top=1, new_only=True, typed=True)[0]
+    by_ids = {tuple(fact[slot]["id"] for slot in SLOTS): fact for fact in reply["facts"]}
+    same = by_ids["q7", "next", best.id]
+    assert (same["score"], same["probability"]) == pytest.approx((best.score, best.probability), rel=1e-5)
+
+
+@pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
+def test_neighbours_are_those_of_the_library(server: Server, run: harmonium.Run, slot: Slot) -> None:
+    expected = nearest_triples(run.model, run.graph, run.graph.triple(*FACT.values()), slot, 4).to_json()
+    reply = server.get("neighbours", **FACT, slot=slot.value, limit=4).json
+    assert reply["rank"] == expected["rank"]
+    for space in ("composed", "token"):
+        for ours, theirs in zip(reply[space], expected[space], strict=True):
+            assert ours == theirs | {"distance": pytest.approx(theirs["distance"], rel=1e-4)}
+
+
+def test_lambda_recomputes_tokens_with_the_same_w(server: Server, run: harmonium.Run) -> None:
+    harmony = run.model.harmony
+    largest = torch.linalg.eigvalsh(harmony.matrix().detach().double())[-1].item()
+    allowed = server.get("neighbours", **FACT).json["faithfulness"]
+    assert allowed["current"] == allowed["trained"] == harmony.faithfulness
+    assert allowed["largest_eigenvalue"] == pytest.approx(largest, rel=1e-5)
+    assert largest < allowed["minimum"] < 1.1 * largest
+    composed = run.model.compose(run.graph.triple(*FACT.values())).detach()
+    for faithfulness in (allowed["minimum"], 2.5, 40.0):
+        reply = server.get("neighbours", **FACT, **{"lambda": faithfulness}).json
+        assert reply["faithfulness"]["current"] == pytest.approx(faithfulness)
+        spread = torch.linalg.inv(torch.eye(harmony.dim) - harmony.matrix().detach() / faithfulness)
+        for near in reply["token"][:3]:
+            other = run.model.compose(run.graph.triple(near["name"], "next", "q5")).detach()
+            assert near["distance"] == pytest.approx(((other - composed) @ spread).norm().item(), rel=1e-3)
+    infinite = server.get("neighbours", **FACT, **{"lambda": "inf"}).json
+    assert infinite["faithfulness"]["current"] is None
+    assert [n["name"] for n in infinite["token"]] == [n["name"] for n in infinite["composed"]]
+    for point in infinite["points"]:
+        assert point["token"] == pytest.approx(point["composed"], abs=1e-3)
+    assert server.get("neighbours", **FACT).json["faithfulness"]["current"] == harmony.faithfulness
+
+
+@pytest.mark.parametrize("value", [0, -1, "nan", 1e-9, "-inf"])
+def test_a_lambda_that_w_does_not_allow_is_refused(server: Server, value: Any) -> None:
+    reply = server.get("neighbours", **FACT, **{"lambda": value})
+    assert reply.status == 400
+    assert "largest eigenvalue of W" in reply.json["error"]
+
+
+def test_a_plain_model_has_neither_tokens_nor_lambda() -> None:
+    explorer = Explorer(untrained(make_graph(), ModelConfig("complex", 6, harmony=False)))
+    view = explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, None)
+    assert (view.token, view.faithfulness, {point.token for point in view.points}) == ([], None, {None})
+    assert explorer.info["lambda"] is None
+    with pytest.raises(HarmoniumError, match="no harmony"):
+        explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, 2.0)
+
+
+def test_a_model_of_infinite_lambda_may_take_a_finite_one() -> None:
+    explorer = Explorer(untrained(make_graph(), ModelConfig("hole", 6, faithfulness=float("inf"))))
+    trained, finite = (explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, value) for value in (None, 4.0))
+    assert explorer.info["lambda"].trained is None
+    assert [n.distance for n in trained.token] == [n.distance for n in trained.composed]
+    assert [n.distance for n in finite.token] != [n.distance for n in trained.token]
+
+
+def test_the_map_shows_the_principal_axes(server: Server, run: harmonium.Run) -> None:
+    reply = server.get("map").json
+    assert len(reply["points"]) == 40
+    vectors = run.model.entities().detach().double()
+    centred = vectors - vectors.mean(0)
+    expected = torch.linalg.svd(centred).S[:2]
+    for axis, size in zip(("x", "y"), expected.tolist(), strict=True):
+        assert sum(p[axis] ** 2 for p in reply["points"]) ** 0.5 == pytest.approx(size, rel=1e-2)
+    assert reply["share"] == pytest.approx((expected.square().sum() / centred.square().sum()).item(), rel=1e-2)
+    facts = run.graph.names_of(run.graph.facts())
+    for point in reply["points"]:
+        roles = [f"{relation} (head)" for head, relation, _ in facts if head == point["name"]]
+        counts = Counter(roles + [f"{relation} (tail)" for _, relation, tail in facts if tail == point["name"]])
+        assert counts[reply["roles"][point["role"]]] == max(counts.values())
+    assert server.get("map", limit=3, entity="q9").json["points"][-1]["id"] == "q9"
+
+
+def test_an_explanation_is_that_of_the_library(server: Server, run: harmonium.Run) -> None:
+    expected = harmonium.explain(run, *FACT.values()).to_json()
+    assert server.get("explain", **FACT).json == json.loads(json.dumps(expected))
+
+
+def test_info_describes_the_run_but_not_its_path(server: Server, run: harmonium.Run, tmp_path: Path) -> None:
+    reply = server.get("info").json
+    assert reply["graph"]["entities"] == 40
+    assert reply["run"]["metrics"]["protocol"]["split"] == "test"
+    saved = Explorer(dataclasses.replace(run, path=tmp_path / "mine")).info
+    assert saved["name"] == "mine"
+    assert str(tmp_path) not in json.dumps(saved, default=vars)
+
+
+def test_questions_leave_the_run_as_it_was(server: Server, run: harmonium.Run) -> None:
+    harmony, _ = server.explorer.lambdas.at(3.0)
+    assert harmony.faithfulness == 3.0 != run.model.harmony.faithfulness
+    assert all(parameter.requires_grad for parameter in run.model.parameters())
+
+
+def test_a_wrong_name_gets_suggestions(server: Server) -> None:
+    reply = server.get("facts", entity="persn 12")
+    assert (reply.status, reply.json["unknown"]) == (404, "persn 12")
+    assert {"id": "q12", "name": "person 12"} in reply.json["suggestions"]
+    assert server.get("answers", head="q1", relation="nxt").json["suggestions"][0]["name"] == "next"
+    bare = make_graph()
+    twins = dataclasses.replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
+    with pytest.raises(HarmoniumError, match="12 of the entity names are 'twin'"):
+        Explorer(untrained(twins, ModelConfig("distmult", 6))).facts("twin", 0, 1)

@@ -1,0 +1,69 @@
+"""Scorers: defaults, slot maps of selected queries, and batches whose vectors are gathered once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.composition import find_composition
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Sum
+from harmonium.model.scoring import Scorer
+from laws import random_triples
+
+
+def make_model(reciprocal: bool = False) -> GradientGraph:
+    return GradientGraph(find_composition("hole"), 11, 3, 6, Sum(6), reciprocal=reciprocal).initialise()
+
+
+def test_a_scorer_needs_one_method() -> None:
+    class Ids(Scorer):
+        def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+            return torch.arange(4.0).repeat(len(queries), 1)
+
+    scorer, queries = Ids(), Triples.from_rows([[0, 0, 2], [1, 0, 3]])
+    assert scorer.prepare() is scorer
+    assert scorer.world is None
+    [(first, scores)] = scorer.score_blocks(Slot.TAIL, queries)
+    assert (first, scores.tolist()) == (0, [[0, 1, 2, 3]] * 2)
+    [(first, truth, values)] = scorer.compare_blocks(Slot.TAIL, queries)
+    assert (first, truth.tolist()) == (0, [[2], [3]])
+    assert torch.equal(values, scores)
+
+
+@pytest.mark.parametrize("rows", [slice(1, 4), torch.tensor([3, 1, 3])], ids=["slice", "ids"])
+@pytest.mark.parametrize("slot", list(Slot))
+def test_the_slot_map_of_selected_queries_is_that_of_these_alone(slot: Slot, rows: slice | Tensor) -> None:
+    scorer = make_model(reciprocal=True).scorer()
+    queries = random_triples(make_model())
+    selected, alone = scorer.slot_map(slot, queries).select(rows), scorer.slot_map(slot, queries[rows])
+    assert len(selected) == len(alone) == 3
+    for name in ("first", "second", "relation_ids"):
+        assert torch.equal(getattr(selected, name), getattr(alone, name))
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_a_batch_gathers_its_vectors_once(reciprocal: bool) -> None:
+    """Each gather would cost a gradient of the table's size."""
+    model = make_model(reciprocal)
+    batch = model.scorer().for_batch(random_triples(model))
+    batch.score_sampled({slot: torch.zeros(5, 2, dtype=torch.int64) for slot in (Slot.HEAD, Slot.TAIL)})
+    head, tail = batch.slot_map(Slot.HEAD), batch.slot_map(Slot.TAIL)
+    expected = (batch.tail, batch.reciprocal_relation) if reciprocal else (batch.relation, batch.tail)
+    for slot_map, vectors in [(tail, (batch.head, batch.relation)), (head, expected)]:
+        assert slot_map.first is vectors[0]
+        assert slot_map.second is vectors[1]
+    assert batch.head.grad_fn.next_functions == batch.tail.grad_fn.next_functions  # one gather for both
+
+
+def test_relations_of_reversed_triples_are_scored_by_their_second_vectors() -> None:
+    model = make_model(reciprocal=True)
+    queries = random_triples(model)
+    scores = model.scorer().for_batch(queries).score_reciprocal_relations()
+    for relation in range(3):
+        composed = model.composition.compose(
+            model.entities(queries.tail), model.relations(torch.tensor(3 + relation)), model.entities(queries.head)
+        )
+        torch.testing.assert_close(scores[:, relation], model.form.fold()(composed))

@@ -1,0 +1,65 @@
+"""The README is short and true: its Python runs, its commands, make targets and links exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from harmonium.interfaces.cli.app import app
+from markdown_blocks import blocks, shell_commands
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EPOCHS = re.compile(r"train\.epochs=\d+")
+
+
+def test_it_is_short() -> None:
+    prose = re.sub(r"<!-- headline -->.*?<!-- /headline -->", "", README, flags=re.DOTALL)
+    assert len(README.split()) < 600 and len(prose.split()) < 500
+
+
+@pytest.mark.slow
+def test_every_python_block_runs(tmp_path: Path) -> None:
+    """In one new process and an empty folder, with a single epoch of training."""
+    python = [block for block in blocks(README) if block.language == "python"]
+    assert python and EPOCHS.search(python[0].text)
+    code = EPOCHS.sub("train.epochs=1", "\n".join(block.text for block in python))
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_its_settings_are_those_of_the_result_it_quotes() -> None:
+    result = json.loads((ROOT / "results" / "atlas-plain.json").read_text(encoding="utf-8"))
+    code = next(block.text for block in blocks(README) if block.language == "python")
+    settings = re.findall(r"\b(?:model|train)\.\w+=[\w.]+", code)
+    assert sorted(settings) == sorted(re.findall(r"--set (\S+)", result["command"]))
+    assert f"# {result['metrics']['mrr']:.3f}" in code
+
+
+def test_commands_it_names_exist() -> None:
+    commands = typer.main.get_command(app).commands
+    names = [shlex.split(line)[1] for line in shell_commands(README)]
+    assert names and set(names) <= set(commands)
+
+
+@pytest.mark.parametrize(("target", "command"), [("demo", "harmonium demo"), ("test", "pytest")])
+def test_make_targets_exist(target: str, command: str) -> None:
+    assert re.search(rf"\bmake {target}\b", README)
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert command in done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_links_are_not_dead(page: str) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

@@ -1,0 +1,133 @@
+"""Every number in the docs comes from results/*.json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import records
+import render
+from paper_rows import RECIPES, published
+
+from harmonium.runtime.config import Config
+
+ROOT = Path(__file__).parents[2]
+RECORD = {"table", "dataset", "row", "variant", "model", "lambda", "dim", "seed", "settings", "command", "commit"}
+
+
+@pytest.mark.slow
+def test_the_docs_are_not_stale() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "render.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_results_name_their_command_and_device(path: Path) -> None:
+    results = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(results, dict):
+        assert "command" in results and ("device" in results or "device" in results["environment"])
+        return
+    for record in results:
+        assert set(record) >= {*RECORD, "device", "seconds"}
+        assert record["command"].startswith(f"python benchmarks/reproduce.py {path.stem} ")
+
+
+def test_text_quotes_measured_numbers() -> None:
+    """Numbers in the prose of a page, outside the generated parts."""
+    measured = json.loads((ROOT / "results" / "experiments-cpu.json").read_text(encoding="utf-8"))
+    demo, density = measured["demo"], measured["demo"]["density"]["positives"]
+    low, high = density["by_relation"]
+    spread = demo["scores_of_facts"]["95%"] - demo["scores_of_facts"]["5%"]
+    strongest, eight = (measured["spectrum"]["share_of_energy"][k] for k in ("1", "8"))
+    caps = {cap: f"{measured['cap'][cap]['mrr']:.3f}".lstrip("0") for cap in ("49.75", "37.5")}
+    quotes = [
+        ("math.md", f"large ({demo['constant']:,.0f} in the demo"),
+        ("math.md", f"nine tenths of the facts score within {spread:.0f} of"),
+        ("decisions/004-comparisons-omit-the-constant.md", f"nine tenths of its facts score within {spread:.0f} of"),
+        ("decisions/003-low-rank-w.md", f"one direction of the full W holds {100 * strongest:.2f} %"),
+        ("experiments.md", f"true triplets {density['change']['mean']:.2f} of 5 (by relation {low:.2f} to {high:.2f})"),
+        ("experiments.md", f"{100 * demo['skipped_by_bounds']:.2f} % decided by bounds on `atlas`"),
+        ("experiments.md", f"{caps['49.75']}; with cap 37.5 {caps['37.5']}:"),
+    ]
+    for page, words in quotes:
+        assert words in (ROOT / "docs" / page).read_text(encoding="utf-8"), f"{page}: {words}"
+    assert 1 - eight < 1e-6
+
+
+@pytest.mark.parametrize("name", ["table1", "htpr", "controls"])
+def test_records_have_both_protocols_and_the_published_numbers(name: str) -> None:
+    group = records.read(ROOT / "results" / f"{name}.json")
+    assert len({records.key(record) for record in group}) == len(group)
+    for record in group:
+        assert (record["protocol"]["candidates"], record["protocol"]["ties"]) == ("typed-all", "pessimistic")
+        assert (record["full"]["protocol"]["candidates"], record["full"]["protocol"]["ties"]) == ("full", "realistic")
+        assert record["full"]["mrr"] <= record["mrr"] + 0.02  # more candidates, other ties
+        if (RECIPES / "paper" / record["dataset"]).is_dir() and name == "table1":
+            expected = published(record["dataset"], record["row"])
+            assert record["published"] == {key: value for key, value in expected.items() if key != "table"}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of results for benchmarks/render.py."""
+    monkeypatch.setattr(render, "ROOT", tmp_path)
+    return tmp_path / "results"
+
+
+def make_record(
+    row: str, variant: str, mrr: float, seed: int = 0, table: str = "table1", **more: Any
+) -> records.Record:
+    recipe = RECIPES / (f"paper/FB15K/{row}.toml" if table == "table1" else f"controls/{row.split('/')[0]}.toml")
+    settings = records.settings(Config.read(recipe))
+    metrics = {"mr": 20.0, "mrr": mrr, "hits@1": 0.5, "hits@3": 0.6, "hits@10": 0.7}
+    paper = published("FB15K", row) if table == "table1" else None
+    return {
+        "table": table, "dataset": "FB15K", "row": row, "variant": variant, "model": "HHolE", "seed": seed,
+        "lambda": settings["model"]["faithfulness"], "dim": 512, "settings": settings,
+        "command": f"reproduce.py {table} --dataset FB15K --rows {row} --variant {variant} --seeds {seed} --set a=1",
+        "commit": "0123456789", "device": "GPU", "seconds": 60.0, "protocol": settings["evaluate"] | {"filter": []},
+        **metrics, "full": {"protocol": {}, **metrics, "mrr": mrr - 0.1}, "published": paper,
+    } | more  # fmt: skip
+
+
+def test_parts_without_results_say_so(results: Path) -> None:
+    parts = (render.models("table1", "FB15K"), render.analysis("gain"), render.controls("temperature"))
+    assert set(parts) == {render.NOT_YET}
+    assert "not run yet" in render.claims()
+
+
+def test_a_table_shows_published_ours_and_the_options(results: Path) -> None:
+    file = results / "table1.json"
+    for seed, mrr in ((0, 0.80), (1, 0.82), (2, 0.84)):
+        records.keep(file, make_record("hhole-1", "calibrated", mrr, seed))
+    for row, mrr in (("hhole-1", 0.7), ("hhole-inf", 0.75)):
+        records.keep(file, make_record(row, "faithful", mrr))
+    records.keep(file, make_record("hhole-1", "faithful", 0.1, dataset="WN18RR", published=None))
+    lines = [line.split(" | ") for line in render.models("table1", "FB15K").splitlines() if "HHolE" in line]
+    assert [line[1] for line in lines] == ["published", "faithful", "published", "faithful", "calibrated, 3 seeds"]
+    assert lines[2][2:7] == ["21", "0.796", "0.727", "0.848", "0.901"]
+    assert lines[4][3] == "0.820 ± 0.050"
+    assert lines[4][8] == "0.720 ± 0.050"
+    assert [line[-2] for line in lines] == ["", "reached (+0.068)", "", "not reached (-0.096)", "reached (+0.024)"]
+    assert lines[4][-1] == "`--rows hhole-1 --variant calibrated --seeds 0,1,2 --set a=1` |"
+    assert "WN18RR" in render.models("table1", "other")
+    claim = next(line for line in render.claims().splitlines() if "HHolE: lambda = 1" in line)
+    assert "0.796 against 0.682 | does not hold: 0.700 against 0.750 | not run yet" in claim
+
+
+def test_controls_are_grouped_by_question_in_the_order_of_their_definition(results: Path) -> None:
+    for name in ("plain", "plain-fixed-scale", "lambda-10", "lambda-2"):
+        for composition in ("distmult", "hole"):
+            record = make_record(f"{composition}/{name}", "control", 0.5, table="controls")
+            records.keep(results / "controls.json", record)
+
+    def rows(question: str) -> list[str]:
+        return [line.split(" | ")[0] for line in render.controls(question).splitlines() if " 0.500 " in line]
+
+    assert rows("temperature") == ["| plain-fixed-scale", "| plain"]
+    assert rows("quadratic capacity") == ["| lambda-2", "| lambda-10"]

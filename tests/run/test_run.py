@@ -1,0 +1,289 @@
+"""Run folders: saved and opened without loss, damage noticed, never half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.data.graph import SPLITS, Note
+from harmonium.data.triples import Slot
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.evaluation import evaluate_with_baseline
+from harmonium.model.build import build_model
+from harmonium.model.composition import Composition
+from harmonium.run import environment as environment_module
+from harmonium.run.environment import environment
+from harmonium.run.run import History, Run
+from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime.config import Config
+from harmonium.runtime.errors import HarmoniumError
+from small import make_graph
+
+FILES = {"run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json"}
+
+
+def make_run(seed: int = 0, labels: bool = True) -> Run:
+    """An untrained run with everything that could get lost."""
+    config = Config.read(
+        None, ["model.composition=complex", "model.entity_dim=4", "model.rank=2", f"train.seed={seed}"]
+    )
+    graph = make_graph()
+    names = [f"Zürich “{i}” 🇨🇭" for i in range(graph.n_entities)]
+    entities = Vocabulary(graph.entities.ids, names if labels else None, "entity")
+    graph = replace(graph, entities=entities, notes=(Note("dropped 1 of 41", "repeated", "train", 1),))
+    model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
+    rows = [{"epoch": 1, "loss": 0.1 + 0.2, "seconds": 1.5}, {"epoch": 2, "loss": 1e-9, "valid": {"mrr": 1 / 3}}]
+    history = History(rows, 2, "interrupted in epoch 3", "torch")
+    return Run(config, graph, model, history, evaluate_with_baseline(model, graph, config.evaluate))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return make_run().save(tmp_path / "runs" / "mine")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = make_run()
+    folder = run.save(tmp_path / "mine")
+    assert {file.name for file in folder.iterdir()} == FILES
+    opened = Run.load(folder)
+    assert opened.path == folder
+    for name in ("config", "history", "evaluation", "environment", "metrics", "fingerprint"):
+        assert getattr(opened, name) == getattr(run, name), name
+    assert run.metrics["mrr"] == harmonium.evaluate(folder).metrics["mrr"]
+    assert repr(opened.graph) == repr(run.graph)
+    assert opened.graph.notes == run.graph.notes
+    for split in SPLITS:
+        assert opened.graph.splits[split].to_rows().equal(run.graph.splits[split].to_rows())
+    for kind in ("entities", "relations"):
+        one, other = getattr(opened.graph, kind), getattr(run.graph, kind)
+        assert (list(one.ids), one.labels, one.kind) == (list(other.ids), other.labels, other.kind)
+    for slot in Slot:
+        assert torch.equal(opened.model.score_slot(slot, run.graph.test), run.model.score_slot(slot, run.graph.test))
+    assert Run.load(make_run(labels=False).save(tmp_path / "bare")).graph.entities.labels is None
+
+
+def test_a_run_without_held_out_facts_has_no_metrics(tmp_path: Path) -> None:
+    opened = Run.load(replace(make_run(), evaluation=None).save(tmp_path / "mine"))
+    assert (opened.evaluation, opened.metrics) == (None, {})
+
+
+def test_the_fingerprint_is_of_the_model_and_the_graph(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, opened = make_run(), Run.load(saved)
+    assert replace(run, history=History()).fingerprint == run.fingerprint
+    assert replace(run, graph=replace(run.graph, name="other")).fingerprint != run.fingerprint
+    assert replace(run, model=make_run(seed=1).model).fingerprint != run.fingerprint
+    monkeypatch.setattr(tensor_file, "parts", None)  # nothing is hashed again
+    assert opened.fingerprint == run.fingerprint
+
+
+def test_a_large_run_is_mapped_and_the_file_never_changes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_file, "MAPPED", 0)
+    before, opened = contents(saved), Run.load(saved)
+    with open("/proc/self/maps") as maps:
+        assert {Path(line.split()[-1]).name for line in maps} >= {"data.graph", "model.safetensors"}
+    assert opened.model.entity.requires_grad
+    with torch.no_grad():
+        opened.model.entity.add_(1)  # as training does
+    assert contents(saved) == before
+    copy = contents(Run.load(saved).save(saved.with_name("copy")))
+    assert {name for name in FILES if copy[name] != before[name]} <= {"run.json"}  # which says when it was made
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_changed_byte_a_cut_or_a_missing_file_is_noticed(saved: Path, file: str) -> None:
+    good = (saved / file).read_bytes()
+    damaged = [good[: int(share * len(good))] for share in (0, 0.5, 0.99)]
+    for position in (0, len(good) // 2, len(good) - 2):
+        damaged.append(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+    for content in damaged:
+        (saved / file).write_bytes(content)
+        with pytest.raises(HarmoniumError, match=f"{re.escape(str(saved / file))}: (its contents changed|damaged)"):
+            Run.load(saved)
+    (saved / file).unlink()
+    with pytest.raises(HarmoniumError, match=f"no {file} in it" if file == "run.json" else f"{file}: No such file"):
+        Run.load(saved)
+
+
+def test_a_flipped_bit_anywhere_in_the_manifest_is_noticed(saved: Path) -> None:
+    good = (saved / "run.json").read_bytes()
+    for position in range(len(good)):
+        bad = bytearray(good)
+        bad[position] ^= 1 << position % 8
+        (saved / "run.json").write_bytes(bad)
+        with pytest.raises(HarmoniumError, match=f"{saved}.*train again"):
+            Run.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"format": 2}', "run format 2; .* reads format 3. Use the version that wrote it, or train again"),
+        (b'{"format": 4}', "run format 4; .* reads format 3"),
+        (b'{"format": true}', "run format True"),
+        (b"[1]", "run format None"),
+        (storage.manifest_bytes({"format": 3}), r"not a run that this version can read \('files'\)"),
+        (storage.manifest_bytes({"format": 3, "files": {}}), r"not a run that this version can read \('config.toml'\)"),
+        (b"nonsense", r"damaged \("),
+        (b"\xff\xfe", r"damaged \("),
+    ],
+)
+def test_another_format_is_refused(saved: Path, text: bytes, message: str) -> None:
+    (saved / "run.json").write_bytes(text)
+    with pytest.raises(HarmoniumError, match=f"{saved}.*{message}"):
+        Run.load(saved)
+
+
+def test_a_path_that_is_not_a_run_folder_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for name, message in (("gone", "no such run folder"), ("file", "no such run folder"), (".", "no run.json in it")):
+        with pytest.raises(HarmoniumError, match=message):
+            Run.load(tmp_path / name)
+
+
+def test_an_unknown_composition_is_named_with_advice(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(Composition.registry, "complex")
+    with pytest.raises(HarmoniumError, match=r"no composition 'complex'.*--plugin FILE.py"):
+        Run.load(saved)
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_replaced_only_with_overwrite(saved: Path) -> None:
+    before = contents(saved)
+    with pytest.raises(HarmoniumError, match="mine exists; .*--overwrite"):
+        make_run(seed=1).save(saved)
+    assert contents(saved) == before
+    (saved / "extra.png").write_text("old")
+    make_run(seed=1).save(saved, overwrite=True)
+    assert Run.load(saved).config.train.seed == 1
+    assert {file.name for file in saved.iterdir()} == FILES
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
+    chapter, file = tmp_path / "thesis" / "chapter.txt", tmp_path / "file"
+    chapter.parent.mkdir()
+    for precious, out in ((chapter, chapter.parent), (file, file)):
+        precious.write_text("do not lose me")
+        with pytest.raises(HarmoniumError, match="is not a run folder, so it will not be replaced"):
+            make_run().save(out, overwrite=True)
+        assert precious.read_text() == "do not lose me"
+    (tmp_path / "empty").mkdir()
+    assert Run.load(make_run().save(tmp_path / "empty", overwrite=True)).graph.n_entities == 12
+
+
+def test_an_impossible_path_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    path = tmp_path / "file" / "inside" / "run"
+    for write in (make_run().save, lambda path: harmonium.train(data=make_graph(), out=path)):
+        with pytest.raises(HarmoniumError, match=r"file/inside: .*Not a directory.*choose another --out"):
+            write(path)
+
+
+def fail_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that fails with a full disk from the `number`th call on."""
+    calls = iter(range(number))
+
+    def call(*arguments: object) -> object:
+        if next(calls, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return function(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("syncs", range(2 * len(FILES) + 1))
+def test_a_full_disk_changes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch, syncs: int) -> None:
+    before, fsync = contents(saved), os.fsync
+    for name in ("new", "mine"):
+        monkeypatch.setattr(os, "fsync", fail_at(syncs, fsync))
+        with pytest.raises(HarmoniumError, match=rf"{name}: cannot be written \(No space left on device\)"):
+            make_run(seed=1).save(saved.with_name(name), overwrite=True)
+    assert contents(saved) == before
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_failed_rename_leaves_the_old_run(saved: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+    """Where the system cannot exchange two folders in one step."""
+    before, rename = contents(saved), Path.rename
+    calls = iter([rename] * renames + [fail_at(0, rename)])
+    monkeypatch.setattr(sys, "platform", "elsewhere")
+    monkeypatch.setattr(Path, "rename", lambda path, target: next(calls, rename)(path, target))
+    with pytest.raises(HarmoniumError, match="mine: cannot be written"):
+        make_run(seed=1).save(saved, overwrite=True)
+    assert contents(saved) == before
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
+def test_folders_are_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    folders.exchange(one, other)
+    assert (one / "other").exists() and (other / "one").exists()
+
+
+def test_leftovers_of_killed_processes_are_removed(saved: Path) -> None:
+    dead, alive = ".mine.999999999.draft", f".mine.{os.getppid()}.draft"
+    others = {alive, ".mine.draft", ".other.999999999.draft", ".mine.5x"}
+    for name in {dead, *others}:
+        (saved.parent / name).mkdir()
+    make_run(seed=1).save(saved, overwrite=True)
+    assert {file.name for file in saved.parent.iterdir()} == {"mine", *others}
+
+
+# Environment ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_manifest_records_how_the_run_was_made(saved: Path) -> None:
+    manifest = json.loads((saved / "run.json").read_text(encoding="utf-8"))
+    assert manifest["environment"].items() >= {"harmonium": harmonium.__version__, "torch": torch.__version__}.items()
+    assert {"python", "numpy", "platform", "device"} < manifest["environment"].keys()
+    assert (manifest["best_epoch"], manifest["stopped"], manifest["backend"]) == (2, "interrupted in epoch 3", "torch")
+    assert set(manifest["files"]) == FILES - {"run.json"}
+
+
+def test_the_device_is_the_one_that_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with a GPU too."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
+    for count, expected in ((1, "CPU, 1 thread"), (3, "CPU, 3 threads")):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        assert environment()["device"] == environment("cpu")["device"] == expected
+    assert environment("cuda:1")["device"] == "GPU cuda:1"
+
+
+def test_the_commit_is_that_of_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(environment_module, "SOURCE_TREE", tmp_path / "installed")
+    assert "commit" not in environment()
+    tree, author = tmp_path / "tree", ["-c", "user.name=a", "-c", "user.email=a@b"]
+    tree.mkdir()
+    for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-C", tree, *command], check=True)
+    monkeypatch.setattr(environment_module, "SOURCE_TREE", tree)
+    assert re.fullmatch(r"[0-9a-f]{40}", environment()["commit"])

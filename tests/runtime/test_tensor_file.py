@@ -1,0 +1,92 @@
+"""Tensors out in parts, and in by a map."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from graph_checks import anonymous_memory
+from harmonium.runtime import storage, tensor_file
+
+TENSORS = {
+    "one": torch.arange(7, dtype=torch.int16), "table": torch.randn(5, 3), "flag": torch.tensor([True, False]),
+    "scalar": torch.tensor(2.5, dtype=torch.float64), "none": torch.empty(0, 4), "half": torch.ones(3, dtype=torch.bfloat16),
+    "turned": torch.arange(6.0).view(2, 3).T, "grad": torch.ones(2, requires_grad=True),
+    "b": torch.ones(9, dtype=torch.uint8), "single": torch.arange(9).view(3, 3)[:1, 1],
+}  # fmt: skip
+
+
+def same(tensors: dict, expected: dict) -> None:
+    assert tensors.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor.detach())
+
+
+@pytest.mark.parametrize("mapped", [0, 1 << 30])
+@pytest.mark.parametrize("part", [1, 8, 1 << 20])
+def test_tensors_come_back_and_others_can_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, part: int
+) -> None:
+    monkeypatch.setattr(tensor_file, "MAPPED", mapped)
+    monkeypatch.setattr(tensor_file, "PART", part)
+    file = tmp_path / "file.safetensors"
+    checksum = storage.write(file, tensor_file.parts(TENSORS, {"who": "Zoë"}))
+    assert checksum == storage.digest(file.read_bytes())
+    tensors, metadata = tensor_file.read(file)
+    assert metadata == {"who": "Zoë"}
+    same(tensors, TENSORS)
+    same(safetensors.torch.load_file(file), TENSORS)
+    turned = dict(reversed(TENSORS.items()))
+    assert b"".join(map(bytes, tensor_file.parts(turned, {"who": "Zoë"}))) == file.read_bytes()
+
+
+def test_what_safetensors_writes_is_read(tmp_path: Path) -> None:
+    plain = {name: tensor.detach().contiguous() for name, tensor in TENSORS.items()}
+    safetensors.torch.save_file(plain, tmp_path / "other")
+    same(tensor_file.read(tmp_path / "other")[0], TENSORS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells")
+def test_a_large_file_costs_no_memory_and_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, size = tmp_path / "large", 1 << 26
+    storage.write(file, tensor_file.parts({"a": torch.zeros(size // 4), "b": torch.ones(2)}))
+    tensor_file.read(file)  # what is imported on first use
+    before, checksum = anonymous_memory(), storage.digest(file.read_bytes())
+    tensors, _ = tensor_file.read(file)
+    assert tensors["a"].sum() == 0
+    assert tensors["a"].data_ptr() % 64 == 0
+    assert anonymous_memory() - before < size / 8
+    monkeypatch.setattr(tensor_file, "MAPPED", 1 << 30)
+    copy, _ = tensor_file.read(file)
+    tensors["a"][:] = 7  # as training does
+    assert copy["a"].sum() == 0
+    assert storage.digest(file.read_bytes()) == checksum
+
+
+def test_a_part_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    def parts():
+        yield b"first"
+        raise RuntimeError("no memory on the device")
+
+    with pytest.raises(RuntimeError):
+        storage.write(tmp_path / "file", parts())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_set_aside_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for smallest in (tensor_file.MAPPED, 1):  # in memory; in a file
+        monkeypatch.setattr(tensor_file, "MAPPED", smallest)
+        tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7)}
+        aside = tensor_file.set_aside(tensors)
+        tensors["a"].zero_()
+        assert aside["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert aside["b"].item() == 7
+    monkeypatch.setenv("TMPDIR", "/proc/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    assert torch.equal(tensor_file.set_aside({"a": torch.ones(3)})["a"], torch.ones(3))  # no room there: in memory

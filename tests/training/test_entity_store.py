@@ -1,0 +1,185 @@
+"""Entity tables in host memory: prefetched rows are the current rows, whatever is updated meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partialmethod
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+import harmonium
+from harmonium.data.triples import Slot
+from harmonium.model.build import build_model
+from harmonium.runtime.config import Config
+from harmonium.training.entity_store import DeviceStore, HostStore
+from harmonium.training.optimisers import RowAdagrad
+from harmonium.training.state import TrainingState
+from harmonium.training.step import TrainingStep
+from small import make_graph
+
+SETS = ["model.entity_dim=6", "train.batch_size=16", "train.negatives=4", "train.epochs=3"]
+SETS += ["train.entity_storage=host"]
+CPU = torch.device("cpu")
+
+
+def host_store(table: Tensor) -> HostStore:
+    return HostStore(table, RowAdagrad(table, torch.tensor(0.5), torch.Generator().manual_seed(5)), CPU)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_prefetched_rows_are_those_of_a_device_store(dtype: torch.dtype) -> None:
+    """Steps share with the one before all of their rows, some or none; `prefetch` comes before `apply_gradient`."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(30, 3, generator=generator).to(dtype)
+    table, other = start.clone(), start.clone()
+    store = host_store(table)
+    plain = DeviceStore(other, RowAdagrad(other, torch.tensor(0.5), torch.Generator().manual_seed(5)))
+    steps = [torch.arange(0, 10), torch.arange(0, 10), torch.arange(10, 20), torch.arange(5, 30, 3), torch.arange(30)]
+    steps += [torch.randperm(30, generator=generator)[:12].sort().values for _ in range(10)]
+    for ids, next_ids in itertools.pairwise([*steps, None]):
+        gradient = torch.randn(len(ids), 3, generator=generator)
+        rows = store.fetch(ids)
+        assert torch.equal(rows, plain.fetch(ids))
+        assert rows.dtype == torch.float32
+        if next_ids is not None:
+            store.prefetch(next_ids)
+        for each in (store, plain):
+            each.apply_gradient(gradient)
+    assert torch.equal(table, other)
+    assert not torch.equal(table, start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_through_pinned_memory_are_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **more: plain(*shape, **more))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
+    monkeypatch.setattr(torch.Tensor, "to", partialmethod(copied, plain=torch.Tensor.to))
+    start = torch.randn(30, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    tables = [start.clone() for _ in range(2)]
+    fetched = []
+    for table, stream in zip(tables, (None, SimpleNamespace(synchronize=lambda: None)), strict=True):
+        store = host_store(table)
+        store.stream = stream
+        for ids, next_ids in itertools.pairwise([torch.arange(0, 9), torch.arange(4, 20), torch.arange(20, 30), None]):
+            fetched.append(store.fetch(ids))
+            if next_ids is not None:
+                store.prefetch(next_ids)
+            store.apply_gradient(torch.full((len(ids), 3), 0.7))
+    assert torch.equal(*tables)
+    assert all(torch.equal(one, other) for one, other in zip(fetched[:3], fetched[3:], strict=True))
+
+
+def copied(tensor: Tensor, *how: object, plain: Callable[..., Tensor], **more: object) -> Tensor:
+    """`Tensor.to` as to another device: never the same memory."""
+    return plain(tensor, *how, **more).clone()
+
+
+def test_only_updated_rows_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    plain = HostStore._read
+    monkeypatch.setattr(HostStore, "_read", lambda self, ids: (reads.append(ids.tolist()), plain(self, ids))[1])
+    store = host_store(torch.zeros(9, 2))
+    store.fetch(torch.tensor([0, 1, 2]))
+    store.prefetch(next_ids := torch.tensor([1, 2, 7]))
+    store.prefetched[1].result()
+    store.apply_gradient(torch.ones(3, 2))
+    assert store.fetch(next_ids).tolist() == [[-0.5, -0.5], [-0.5, -0.5], [0, 0]]
+    assert reads == [[0, 1, 2], [1, 2, 7], [1, 2]]
+
+
+# Training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["model.dropout=0.3"], ["model.entity_dtype=bfloat16"]])
+def test_host_storage_gives_the_result_of_device_storage_to_the_byte(more: list[str]) -> None:
+    graph = make_graph(400, 3, (200, 20, 20))
+    overrides = [*SETS, *more, "train.device=cpu"]  # a GPU adds in no fixed order
+    expected = harmonium.train(data=graph, overrides=[*overrides, "train.entity_storage=device"])
+    run = harmonium.train(data=graph, overrides=overrides)
+    assert torch.equal(run.model.entity, expected.model.entity)
+    assert torch.equal(run.model.relation, expected.model.relation)
+    assert run.history.rows[-1]["loss"] == expected.history.rows[-1]["loss"]
+    assert run.evaluation.metrics == expected.evaluation.metrics
+
+
+def test_every_step_but_the_first_of_an_epoch_is_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefetched = []
+    plain = HostStore.prefetch
+    monkeypatch.setattr(HostStore, "prefetch", lambda self, ids: (prefetched.append(ids), plain(self, ids))[1])
+    harmonium.train(data=make_graph(400, 3, (100, 10, 10)), overrides=SETS)
+    assert len(prefetched) == 3 * (7 - 1)
+
+
+def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, overrides = make_graph(400, 3, (200, 20, 20)), [*SETS, "train.checkpoint_every=5"]
+    overrides.append("model.entity_dtype=bfloat16")
+    expected = harmonium.train(data=graph, overrides=overrides)
+    count, plain = 0, TrainingStep.__call__
+
+    def stop(self: TrainingStep, index: Tensor, next_index: Tensor | None = None) -> Tensor:
+        nonlocal count
+        count += 1
+        if count == 19:
+            raise OSError("the plug was pulled")
+        return plain(self, index, next_index)
+
+    monkeypatch.setattr(TrainingStep, "__call__", stop)
+    with pytest.raises(OSError, match="plug"):
+        harmonium.train(data=graph, overrides=overrides, out=tmp_path / "run")
+    monkeypatch.undo()
+    run = harmonium.resume(tmp_path / "run")
+    assert torch.equal(run.model.entity, expected.model.entity)
+    assert torch.equal(run.model.relation, expected.model.relation)
+
+
+def test_a_step_other_than_the_announced_one_samples_the_same() -> None:
+    config, graph = Config.read(None, SETS), make_graph(400, 3, (100, 10, 10))
+
+    def losses(announces: bool) -> list[float]:
+        model = build_model(config.model, graph.n_entities, graph.n_relations)
+        state = TrainingState(model, graph.train, config.train)
+        first, second, third, *_ = state.batches()
+        announced = [second, None, first, third] if announces else [None] * 4
+        steps = zip((first, third, second, second), announced, strict=True)
+        return [state.training_step(index, next_index).item() for index, next_index in steps]
+
+    assert losses(True) == losses(False)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("more", [[], ["model.entity_dtype=bfloat16"], ["model.composition=distmult", "train.n3=0.1"]])
+def test_a_gpu_trains_with_a_table_in_host_memory(more: list[str]) -> None:
+    config, graph = Config.read(None, [*SETS, *more]), make_graph(400, 3, (200, 20, 20))
+    model = build_model(config.model, graph.n_entities, graph.n_relations).move_to("cuda", "host")
+    assert {p.device.type for name, p in model.named_parameters() if name != "entity"} == {"cuda"}
+    assert model.entity.device.type == "cpu"
+    run, expected = (
+        harmonium.train(data=graph, overrides=[*SETS, *more, "train.device=cuda", f"train.entity_storage={storage}"])
+        for storage in ("host", "device")
+    )
+    assert run.history.rows[-1]["loss"] == pytest.approx(expected.history.rows[-1]["loss"], rel=1e-2)
+    assert run.evaluation.metrics["mrr"] == pytest.approx(expected.evaluation.metrics["mrr"], abs=0.02)
+
+
+@pytest.mark.parametrize("normalise", ["true", "false"])
+def test_a_bfloat16_table_is_scored_in_blocks(normalise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config.read(None, ["model.entity_dim=4", "model.entity_dtype=bfloat16", f"model.normalise={normalise}"])
+    graph = make_graph(30, 3)
+    model = build_model(config.model, 30, 3)
+    with torch.no_grad():
+        expected = model.score_slot(Slot.TAIL, graph.test)
+        monkeypatch.setattr("harmonium.model.gradient_graph.BLOCK", {"cpu": 7})
+        torch.testing.assert_close(model.score_slot(Slot.TAIL, graph.test), expected)
+    true_scores = expected.gather(1, graph.test.tail[:, None])[:, 0]
+    torch.testing.assert_close(true_scores, model.score(graph.test), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Triples
+from harmonium.evaluation.baselines import Frequency
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.build import build_model
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony
+from harmonium.run.run import History
+from harmonium.runtime import allocator
+from harmonium.runtime.allocator import keep_freed_memory
+from harmonium.runtime.config import Config
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.training import fit as fit_module
+from harmonium.training.fit import fit
+from harmonium.training.losses import CONTRASTIVE_LOSSES
+from harmonium.training.state import Progress
+from harmonium.training.step import TrainingStep
+from small import family
+
+EMPTY = Triples.from_rows([])
+
+
+def settings(*more: str) -> Config:
+    base = ["model.composition=complex", "model.entity_dim=16", "train.batch_size=32", "train.negatives=20"]
+    base += ["train.learning_rate=0.03", "train.epochs=5", "train.evaluate_every=5"]
+    return Config.read(None, [*base, *more])
+
+
+def trained(graph: Graph, config: Config, **options: Any) -> tuple[GradientGraph, History]:
+    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    return model, fit(model, graph, config, **options)
+
+
+def mrr(model: Any, graph: Graph) -> float:
+    return evaluate_scorer(model, graph).metrics["mrr"]
+
+
+# Learning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["sampled", "full"])
+@pytest.mark.parametrize("optimizer", ["train.optimiser=adam", "train.optimiser=adagrad train.learning_rate=0.3"])
+@pytest.mark.parametrize("more", ["", "model.harmony=false", "model.reciprocal=true model.rank=4", "train.n3=0.001"])
+def test_training_beats_the_frequency_baseline(loss: str, optimizer: str, more: str) -> None:
+    graph = family()
+    model, history = trained(
+        graph, settings(f"train.loss={loss}", "train.epochs=25", *optimizer.split(), *more.split())
+    )
+    assert mrr(Frequency(graph), graph) < 0.05
+    assert mrr(model, graph) > 0.8
+    assert history.rows[-1]["loss"] < history.rows[0]["loss"] / 3
+
+
+COMPOSITIONS = ("concatenation", "rescal", "rescalproduct", "triplecorrelation")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(
+            f"train.loss={loss} train.margin=0.5 train.epochs=40 {model}"
+            for loss in sorted(set(CONTRASTIVE_LOSSES) - {"sampled"})
+            for model in ("", "model.harmony=false", "model.reciprocal=true model.rank=4")
+        ),
+        *(f"model.composition={name} model.entity_dim=8 train.epochs=30" for name in COMPOSITIONS),
+    ],
+)
+def test_every_loss_and_composition_learns(more: str) -> None:
+    graph = family()
+    model, history = trained(graph, settings(*more.split()))
+    assert history.rows[-1]["loss"] < 0.9 * history.rows[0]["loss"]
+    assert mrr(model, graph) > (0.15 if "train.loss" in more else 2 * mrr(Frequency(graph), graph))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(f"train.loss={loss}" for loss in [*CONTRASTIVE_LOSSES, "full"]),
+        *(
+            f"train.relation_prediction=0.5 model.{more}"
+            for more in ("harmony=true", "harmony=false", "reciprocal=true")
+        ),
+        *(f"train.type_loss=0.5 train.optimiser={optimizer}" for optimizer in ("adam", "adagrad")),
+        *(f"model.dropout=0.3 {more}" for more in ("", "model.rank=4")),
+        *(f"model.composition={name}" for name in COMPOSITIONS),
+    ],
+)
+def test_every_option_learns_inside_a_cuda_graph(more: str) -> None:
+    options = ["model.composition=hole", "model.entity_dim=8", *more.split()]
+    config = settings("train.device=cuda", "train.batch_size=20", "train.epochs=30", *options)
+    rows = trained(family(), config)[1].rows
+    assert rows[-1]["loss"] < 0.97 * rows[0]["loss"]
+
+
+@pytest.mark.parametrize("more", ["train.loss=sampled", "train.loss=full", "model.rank=3"])
+def test_the_same_seed_gives_the_same_parameters_to_the_bit(more: str) -> None:
+    first, again, other = (
+        list(trained(family(), settings(f"train.seed={seed}", more))[0].parameters()) for seed in (7, 7, 8)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_the_seed_changes_order_and_negatives_too() -> None:
+    graph = family()
+    one = build_model(settings().model, graph.n_entities, graph.n_relations)
+    other = copy.deepcopy(one)
+    fit(one, graph, settings("train.seed=1"))
+    fit(other, graph, settings("train.seed=2"))
+    assert not torch.equal(one.entity, other.entity)
+
+
+def test_training_without_a_valid_split_runs_to_the_end() -> None:
+    graph = dataclasses.replace(family(), valid=EMPTY)
+    model, history = trained(graph, settings("train.epochs=30"))
+    assert len(history.rows) == history.best_epoch == 30
+    assert all("valid" not in row for row in history.rows)
+    assert mrr(model, graph) > 0.8
+
+
+def test_training_needs_triples() -> None:
+    with pytest.raises(HarmoniumError, match=r"train.*'family'.*valid \(10\), test"):
+        trained(dataclasses.replace(family(), train=EMPTY), settings())
+
+
+# Stopping --------------------------------------------------------------------------------------------------------
+
+
+def fake_validation(monkeypatch: pytest.MonkeyPatch, values: list[float], metric: str = "mrr") -> list[dict]:
+    """Validation returns these values; the result holds the parameters at each."""
+    states: list[dict] = []
+
+    def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device) -> dict[str, float]:
+        states.append(copy.deepcopy(model.state_dict()))
+        return {metric: values[len(states) - 1]}
+
+    monkeypatch.setattr(fit_module, "validate", validate)
+    return states
+
+
+def has_state(model: GradientGraph, state: dict) -> bool:
+    return all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("metric", ["mrr", "hits@10"])
+def test_early_stopping_keeps_the_best_model(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = fake_validation(monkeypatch, [0.1, 0.5, 0.5, 0.4, 0.49, 0.9], metric)
+    config = settings("train.epochs=20", "train.evaluate_every=2", "train.patience=3", f"train.metric={metric}")
+    model, history = trained(family(), config)
+    assert (len(states), len(history.rows), history.best_epoch) == (5, 10, 4)
+    assert history.stopped == f"no better {metric} since epoch 4"
+    assert has_state(model, states[1])
+    assert not has_state(model, states[4])
+
+
+def test_the_last_epoch_is_always_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = fake_validation(monkeypatch, [0.1, 0.2, 0.3])
+    reported: list[dict] = []
+    config = settings("train.epochs=7", "train.evaluate_every=3")
+    model, history = trained(family(), config, on_validation=reported.append)
+    assert [row["epoch"] for row in history.rows if "valid" in row] == [3, 6, 7]
+    assert reported == [history.rows[2], history.rows[5], history.rows[6]]
+    assert history.rows[-1]["valid"] == {"mrr": 0.3}
+    assert (history.best_epoch, history.stopped) == (7, "all epochs done")
+    assert has_state(model, states[2])
+    assert history.seconds == history.rows[-1]["seconds"] > 0
+
+
+def test_validation_takes_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[list] = []
+    monkeypatch.setattr(
+        fit_module, "validate", lambda m, g, triples, d: samples.append(triples.to_rows().tolist()) or {"mrr": 1}
+    )
+    graph = family()
+    for seed in (0, 0, 1):
+        trained(graph, settings("train.validation_triples=4", "train.epochs=1", f"train.seed={seed}"))
+    assert len(samples[0]) == 4
+    assert all(row in graph.valid.to_rows().tolist() for row in samples[0])
+    assert samples[0] == samples[1] != samples[2]
+
+
+def test_an_interrupt_keeps_the_best_model_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(now: Progress) -> None:
+        if now.epoch == 4 and now.step % 4 == 2:  # in the middle: 100 triples in batches of 32 are 4 steps
+            raise KeyboardInterrupt
+
+    states = fake_validation(monkeypatch, [0.1, 0.5, 0.4])
+    config = settings("train.epochs=9", "train.evaluate_every=1")
+    model, history = trained(family(), config, progress=interrupt)
+    assert history.stopped == "interrupted in epoch 4"
+    assert (history.best_epoch, len(history.rows)) == (2, 3)
+    assert has_state(model, states[1])
+
+
+def test_progress_counts_every_step() -> None:
+    reports: list[Progress] = []
+    _, history = trained(family(), settings("train.epochs=2", "train.evaluate_every=1"), progress=reports.append)
+    assert [now.step for now in reports] == list(range(1, 9))
+    assert {now.steps for now in reports} == {8}
+    assert [now.epoch for now in reports] == [1] * 4 + [2] * 4
+    assert math.isnan(reports[0].loss)
+    assert reports[-1].loss == history.rows[0]["loss"]
+    assert reports[-1].best == history.rows[0]["valid"]["mrr"]
+
+
+# Errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ["", "model.constraint=spectral", "model.rank=3", "model.harmony=false"])
+@pytest.mark.parametrize("loss", ["sampled", "full"])
+def test_a_loss_that_diverges_names_the_learning_rate(loss: str, more: str) -> None:
+    with pytest.raises(HarmoniumError, match=r"loss became (nan|inf) in epoch 1; lower train.learning_rate \(1e\+38"):
+        trained(family(), settings("train.learning_rate=1e38", f"train.loss={loss}", *more.split()))
+
+
+def test_a_norm_above_lambda_stops_training_even_within_one_percent_of_the_cap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Harmony, "norm", lambda form: 0.9985)
+    with pytest.raises(HarmoniumError, match=r"norm of W became 0.999.* 0.995"):
+        trained(family(), settings("model.cap=0.995", "model.faithfulness=1"))
+
+
+@pytest.mark.parametrize(("size", "norm", "epoch"), [(1e25, "0", 2), (4.0, "2", 1)])
+def test_a_w_outside_its_constraint_stops_training(
+    size: float, norm: str, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A W whose square overflows vanishes silently; one above the cap has no maximum."""
+    if norm == "2":
+        monkeypatch.setattr(Harmony, "norm", lambda form: 2.0)
+
+    def progress(now: Progress) -> None:
+        if now.step == 7:
+            with torch.no_grad():
+                model.form.free.fill_(size)
+
+    graph, config = family(), settings()
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    with pytest.raises(HarmoniumError, match=rf"norm of W became {norm},.* 0.75 in epoch {epoch}; lower"):
+        fit(model, graph, config, progress)
+
+
+@pytest.mark.parametrize(
+    "more", ["", "model.rank=3", "model.constraint=spectral", "model.rank=3 model.constraint=spectral"]
+)
+def test_training_ends_with_the_norm_of_w_at_its_cap(more: str) -> None:
+    form = trained(family(), settings("train.learning_rate=0.5", *more.split()))[0].form
+    norms = {"frobenius": "fro", "spectral": 2}
+    expected = torch.linalg.matrix_norm(form.matrix().detach().double(), ord=norms[form.constraint]).item()
+    assert form.norm() == pytest.approx(expected, rel=1e-5)
+    assert expected == pytest.approx(form.cap, rel=1e-4)
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu", "cuda:99", ""])
+def test_a_missing_device_is_named(device: str) -> None:
+    with pytest.raises(HarmoniumError, match=f"device '{device}'"):
+        trained(family(), settings(f'train.device="{device}"'))
+
+
+def failing_step(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(TrainingStep, "loss", fail)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("Storage size calculation overflowed with sizes=[1099511627776, 1099511627776]"),
+    ],
+)
+def test_running_out_of_memory_names_what_to_lower(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_step(monkeypatch, error)
+    with pytest.raises(HarmoniumError, match=r"out of memory \(.+\); lower train.batch_size"):
+        trained(family(), settings())
+
+
+@pytest.mark.parametrize("message", ["value cannot be converted to int64 without overflow", "allocate memory pool"])
+def test_other_errors_are_not_taken_for_lack_of_memory(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_step(monkeypatch, RuntimeError(message))
+    with pytest.raises(RuntimeError, match=message):
+        trained(family(), settings())
+
+
+def test_threads_are_set_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", requested.append)
+    trained(family(), settings("train.epochs=1"))
+    trained(family(), settings("train.epochs=1", "train.threads=3"))
+    assert requested == [3]
+
+
+def test_training_and_ranking_leave_the_allocator_of_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_freed_memory.cache_clear()
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda *_: pytest.fail("changed malloc"))
+    trained(family(), settings("train.epochs=1", "train.evaluate_every=1"))

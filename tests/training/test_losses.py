@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+import typing
+
+import pytest
+import torch
+
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.build import build_model
+from harmonium.model.composition import find_composition
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony
+from harmonium.runtime.config import ModelConfig, TrainConfig
+from harmonium.training.losses import (
+    CONTRASTIVE_LOSSES,
+    TypeHead,
+    contrastive_scores,
+    full_softmax,
+    n3,
+    relation_softmax,
+)
+from harmonium.training.negatives import true_then_negatives
+from laws import models
+
+BATCH = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4]])
+NEGATIVES = {Slot.HEAD: torch.tensor([[5, 6], [2, 0], [9, 10]]), Slot.TAIL: torch.tensor([[1, 7], [8, 8], [0, 3]])}
+
+
+def score(model: GradientGraph, head: int, relation: int, tail: int, reverse: bool) -> float:
+    """One triple by the definition; reverse: as the reversed triple of a reciprocal model."""
+    row = (tail, relation + model.n_relations, head) if reverse else (head, relation, tail)
+    entity, relation_vectors = model.entities(), model.relations()
+    vectors = (entity[row[0]], relation_vectors[row[1]], entity[row[2]])
+    return model.form.fold()(model.composition.compose(*vectors)).item()
+
+
+def scores_by_hand(model: GradientGraph, others: dict[Slot, list[list[int]]]) -> list[list[float]]:
+    """The true triple's score, then the others', for each triple and side."""
+    rows = []
+    for number, (head, relation, tail) in enumerate(BATCH.to_rows().tolist()):
+        heads = [(other, relation, tail) for other in [head, *others[Slot.HEAD][number]]]
+        tails = [(head, relation, other) for other in [tail, *others[Slot.TAIL][number]]]
+        for triples, reverse in ((heads, model.reciprocal), (tails, False)):
+            rows.append([score(model, *triple, reverse) - model.form.fold().constant.item() for triple in triples])
+    return rows
+
+
+def softmax(true: float, others: list[float]) -> float:
+    return -math.log(math.exp(true) / sum(math.exp(s) for s in [true, *others]))
+
+
+def mean(numbers: typing.Iterable[float]) -> float:
+    numbers = list(numbers)
+    return sum(numbers) / len(numbers)
+
+
+def sigmoid(number: float) -> float:
+    return 1 / (1 + math.exp(-number))
+
+
+MARGIN = 0.3
+BY_HAND: dict[str, typing.Callable[[float, list[float]], float]] = {  # the loss of one triple and side
+    "sampled": softmax,
+    "linear-margin": lambda true, others: mean(max(0, MARGIN - true + s) for s in others),
+    "logistic-margin": lambda true, others: mean(max(0, MARGIN - sigmoid(true) + sigmoid(s)) for s in others),
+    "logistic": lambda true, others: -(math.log(sigmoid(true)) + mean(math.log(sigmoid(-s)) for s in others)) / 2,
+}
+
+
+def test_every_loss_is_a_setting_and_is_tested() -> None:
+    assert set(BY_HAND) == set(CONTRASTIVE_LOSSES)
+    assert {*CONTRASTIVE_LOSSES, "full"} == set(typing.get_args(typing.get_type_hints(TrainConfig)["loss"]))
+
+
+@pytest.mark.parametrize("name", ["hole", "complex"])
+@pytest.mark.parametrize("loss", BY_HAND)
+def test_losses_by_hand(loss: str, name: str) -> None:
+    for model in models(find_composition(name), 4):
+        rows = scores_by_hand(model, {slot: ids.tolist() for slot, ids in NEGATIVES.items()})
+        expected = mean(BY_HAND[loss](true, others) for true, *others in rows)
+        scorer = model.scorer().for_batch(BATCH)
+        ids = true_then_negatives(BATCH, NEGATIVES)
+        loss_value = scorer.sampled_loss(ids, lambda scores, _: CONTRASTIVE_LOSSES[loss](scores, MARGIN))
+        assert loss_value.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_full_softmax_is_against_all_entities() -> None:
+    for model in models(find_composition("hole"), 4):
+        others = {
+            Slot.HEAD: [[e for e in range(11) if e != head] for head in BATCH.head.tolist()],
+            Slot.TAIL: [[e for e in range(11) if e != tail] for tail in BATCH.tail.tolist()],
+        }
+        expected = mean(softmax(true, rest) for true, *rest in scores_by_hand(model, others))
+        assert full_softmax(model.scorer().for_batch(BATCH)).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["hole", "concatenation"])
+def test_relation_softmax_is_against_all_relations(name: str) -> None:
+    for model in models(find_composition(name), 4):
+        losses = []
+        for head, relation, tail in BATCH.to_rows().tolist():
+            for reverse in (False, True) if model.reciprocal else (False,):
+                rows = [score(model, head, other, tail, reverse) for other in range(model.n_relations)]
+                losses.append(softmax(rows[relation], [s for r, s in enumerate(rows) if r != relation]))
+        assert relation_softmax(model.scorer().for_batch(BATCH)).item() == pytest.approx(mean(losses), rel=1e-9)
+
+
+def test_types_are_slots_of_relations() -> None:
+    model = build_model(ModelConfig("hole", 4, harmony=False), 11, 3).double()
+    types = TypeHead(4, 3).double()
+    assert types(model.scorer().for_batch(BATCH)).item() == pytest.approx(math.log(6))
+    with torch.no_grad():
+        types.weight.normal_(generator=torch.Generator().manual_seed(0))
+        types.bias.copy_(torch.arange(6))
+    losses = []
+    for head, relation, tail in BATCH.to_rows().tolist():
+        for entity, true_type in ((head, relation), (tail, 3 + relation)):
+            logits = (types.weight @ model.entities()[entity] + types.bias).tolist()
+            losses.append(softmax(logits[true_type], [s for t, s in enumerate(logits) if t != true_type]))
+    loss = types(model.scorer().for_batch(BATCH))
+    assert loss.item() == pytest.approx(mean(losses), rel=1e-9)
+    loss.backward()
+    assert model.entity.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [0, 1, 2, 3, 4]  # those of the batch
+
+
+@pytest.mark.parametrize("name", ["hole", "distmult", "tensorproduct", "concatenation"])
+def test_shared_negatives_score_as_if_each_triple_had_them(name: str) -> None:
+    batch = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4], [5, 0, 6]])
+    shared = {slot: torch.tensor([[5, 6, 1], [9, 10, 2]]) for slot in (Slot.HEAD, Slot.TAIL)}
+    expanded = {slot: ids[[0, 0, 1, 1]] for slot, ids in shared.items()}
+    composition = find_composition(name)
+    dim = composition.dim(4, composition.relation_dim(4))
+    low_rank = GradientGraph(composition, 11, 3, 4, Harmony(dim, 2.0, rank=2)).initialise().double()
+    for model in [*models(composition, 4), low_rank]:
+        scores = [contrastive_scores(model.scorer().for_batch(batch), ids) for ids in (shared, expanded)]
+        torch.testing.assert_close(*scores, rtol=1e-9, atol=1e-9)
+        gradients = [torch.autograd.grad(s.square().sum(), model.entity)[0] for s in scores]
+        torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_n3_by_hand(reciprocal: bool) -> None:
+    config = ModelConfig("distmult", 2, harmony=False, normalise=False, reciprocal=reciprocal)
+    model = build_model(config, 3, 1)
+    with torch.no_grad():
+        model.entity.copy_(torch.tensor([[1.0, -2.0], [0.0, 3.0], [-1.0, 1.0]]))
+        model.relation.copy_(torch.tensor([[2.0, 1.0], [0.0, -1.0]])[: len(model.relation)])
+    batch = Triples.from_rows([[0, 0, 1], [2, 0, 0]])
+    entities = (1 + 8) + 27 + (1 + 1) + (1 + 8)
+    relation = ((8 + 1) + 1) / 2 if reciprocal else 8 + 1  # its two vectors count half each
+    assert n3(model.scorer().for_batch(batch)).item() == pytest.approx((entities + 2 * relation) / 2)
+
+
+def test_n3_of_complex_numbers_is_of_their_moduli() -> None:
+    model = build_model(ModelConfig("complex", 4, harmony=False, normalise=False), 2, 1)
+    with torch.no_grad():
+        model.entity.copy_(torch.tensor([[3.0, 0.0, 4.0, 1.0], [0.0, 0.0, 0.0, 2.0]]))  # 3 + 4i, i; 0, 2i
+        model.relation.copy_(torch.tensor([[0.0, 1.0, -1.0, 0.0]]))  # -i, 1
+    expected = (5**3 + 1) + 2**3 + (1 + 1)
+    assert n3(model.scorer().for_batch(Triples.from_rows([[0, 0, 1]]))).item() == pytest.approx(expected, rel=1e-6)

@@ -1,0 +1,80 @@
+"""plan(): memory is counted as tensors hold it, and time is multiplied out from what is measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import harmonium
+from harmonium.model.build import build_model
+from harmonium.runtime.config import Config, EvaluateConfig
+from harmonium.training import planning
+from small import family, make_graph
+
+LARGE = ["model.entity_dim=100", "model.harmony=false"]  # 4,000 of its parameters are entity vectors
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "STEP_SECONDS", 0.15)
+    monkeypatch.setattr(planning, "RANKING_SECONDS", 0.05)
+
+
+def test_time_is_that_of_all_steps_and_rankings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a step took two seconds, and ranking one second per triple."""
+    monkeypatch.setattr(planning, "_time_steps", lambda *_: 2.0)
+    monkeypatch.setattr(planning, "_time_ranking", lambda scorer, graph, protocol, triples, _: float(len(triples)))
+    plan = harmonium.plan(data=family(), overrides=["train.epochs=12", "train.evaluate_every=5", "train.batch_size=64"])
+    assert (plan.epochs, plan.steps, plan.step_seconds) == (12, math.ceil(100 / 64), 2)
+    assert plan.seconds["steps"] == 12 * 2 * 2
+    assert plan.seconds["validations"] == 3 * 10  # after epochs 5, 10 and 12
+    assert plan.seconds["final evaluation"] == 10 + 10  # of the model and of the baseline
+    assert plan.total_seconds == sum(plan.seconds.values())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], ["model.rank=3"], ["model.harmony=false"], ["model.reciprocal=true"], ["model.composition=tensorproduct"]],
+)
+def test_parameters_are_counted_without_building_the_model(more: list[str]) -> None:
+    graph, config = family(), Config.read(None, ["model.entity_dim=6", *more])
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    assert planning.count_parameters(config, graph) == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "row-adagrad"])
+def test_tables_are_counted_as_tensors_hold_them(optimiser: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they do not fit nothing is tried."""
+    overrides = [*LARGE, f"train.optimiser={optimiser}", f"model.entity_dtype={dtype}"]
+    measured = harmonium.plan(data=family(), overrides=overrides)
+    assert measured.fits
+    assert measured.memory["program and graph"] > 50e6
+    monkeypatch.setattr(planning, "_free_memory", lambda device: 10_000)
+    monkeypatch.setattr(planning, "_time_steps", lambda *_: pytest.fail("it was tried"))
+    counted = harmonium.plan(data=family(), overrides=overrides)
+    assert (counted.fits, counted.seconds) == (False, {})
+    entity_bytes = {"float32": 4, "bfloat16": 2}[dtype]
+    size = entity_bytes * 4000 + 4 * (counted.parameters - 4000)
+    for plan in (measured, counted):
+        assert plan.memory["model"] == plan.memory["best model"] == size
+    assert counted.memory["optimiser"] == pytest.approx(measured.memory["optimiser"], abs=100)  # and step counters
+
+
+def test_ranking_time_is_extrapolated_from_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranking that takes 2 s and 10 ms per triple, on a simulated clock."""
+    clock = 0.0
+
+    def rank(scorer: Any, graph: Any, protocol: Any, triples: Any, device: Any) -> None:
+        nonlocal clock
+        clock += 2 + 0.01 * len(triples)
+
+    graph = make_graph(30, 4, (1000, 1, 1))
+    monkeypatch.setattr(planning, "evaluate_scorer", rank)
+    monkeypatch.setattr(planning, "_now", lambda: clock)
+    monkeypatch.setattr(planning, "MAX_SCORES", {"cpu": 100 * 30})
+    seconds = planning._time_ranking(None, graph, EvaluateConfig(), graph.train, planning.torch.device("cpu"))
+    assert seconds == pytest.approx(2 + 0.01 * 1000)
+    assert clock == pytest.approx(2 * (2 + 0.01) + 2 + 0.01 * 100)  # only one, one and a hundred were ranked

@@ -1,0 +1,297 @@
+"""Several processes under torchrun: the result of one, checkpoints for any number, lost processes replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import harmonium
+from harmonium import Run
+from harmonium.answers.complete import find_missing
+from harmonium.data.datasets import load
+from harmonium.data.triples import Slot
+from harmonium.model.build import build_model
+from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
+from harmonium.runtime.config import Config
+from harmonium.runtime.distributed import World
+from harmonium.training.initial_vectors import import_embeddings
+from harmonium.training.state import TrainingState
+from harmonium.training.step import batch_shard
+from harmonium.training.train import _holds_training
+
+SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=64", "train.negatives=4", "train.evaluate_every=1"]
+LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20"]
+Process = subprocess.Popen[str]
+
+
+def spawn(command: Sequence[object], env: Mapping[str, str] | None = None) -> Process:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(env or {})
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([str(word) for word in command], env=environment, **pipes)
+
+
+def torchrun(
+    *arguments: object,
+    processes: int = 2,
+    restarts: int = 0,
+    launcher: Sequence[str] = ("--standalone",),
+    env: Mapping[str, str] | None = None,
+) -> Process:
+    """`torchrun -m harmonium ...`."""
+    command = [sys.executable, "-m", "torch.distributed.run", *launcher, f"--nproc-per-node={processes}"]
+    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "harmonium"]
+    return spawn([*command, *arguments], env)
+
+
+def train_command(folder: Path, settings: Sequence[str]) -> list[object]:
+    return ["train", "--data", "atlas", *(word for text in settings for word in ("--set", text)), "--out", folder]
+
+
+def finish(process: Process, code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == code, f"{out}\n{err}"
+    return out, err
+
+
+def wait_for_checkpoint(folder: Path, process: Process) -> None:
+    end = time.monotonic() + 120
+    while not list((folder / "checkpoints").glob("0*.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "no checkpoint was written"
+        time.sleep(0.02)
+
+
+def worker(launcher: Process, rank: int) -> int:
+    """The process id of a rank, among the children of torchrun."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = re.search(r"PPid:\s+(\d+)", (folder / "status").read_text())[1]
+            if int(parent) == launcher.pid and f"\0RANK={rank}\0".encode() in (folder / "environ").read_bytes():
+                return int(folder.name)
+        except OSError:
+            continue
+    raise LookupError(f"no process of rank {rank}")
+
+
+def assert_same_model(one: Run, other: Run) -> None:
+    torch.testing.assert_close(one.model.state_dict(), other.model.state_dict(), rtol=1e-3, atol=1e-3)
+
+
+def with_processes(test: Callable[..., None]) -> Callable[..., None]:
+    """The marks of a test that starts several processes."""
+    return pytest.mark.slow(pytest.mark.network(test))
+
+
+# With processes --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A run by two processes, and their output."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return folder, *finish(torchrun(*train_command(folder, LONGER)))
+
+
+@pytest.fixture(scope="module")
+def whole(two_processes: tuple[Path, str, str]) -> Path:
+    return two_processes[0]
+
+
+@with_processes
+def test_two_processes_give_the_result_of_one_and_the_main_one_prints(tmp_path, two_processes) -> None:
+    folder, out, err = two_processes
+    assert out.count("Link prediction on atlas") == 1
+    assert err.count("training 100%") == 1
+    assert not (folder / "checkpoints").exists()
+    two, one = Run.load(folder), harmonium.train(data="atlas", overrides=[*LONGER, "train.threads=1"])
+    losses = [[row["loss"] for row in run.history.rows] for run in (two, one)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert two.evaluation.metrics == pytest.approx(one.evaluation.metrics, rel=1e-3)
+    assert_same_model(two, one)
+
+
+@with_processes
+def test_a_killed_worker_is_replaced_and_training_continues_to_the_byte(tmp_path: Path, whole: Path) -> None:
+    process = torchrun(*train_command(tmp_path / "run", LONGER), restarts=1)
+    wait_for_checkpoint(tmp_path / "run", process)
+    os.kill(worker(process, rank=1), signal.SIGKILL)
+    finish(process)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@with_processes
+def test_one_or_three_processes_resume_the_checkpoint_of_two(tmp_path: Path, whole: Path) -> None:
+    process = torchrun(*train_command(tmp_path / "run", LONGER))
+    wait_for_checkpoint(tmp_path / "run", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert re.search(r"harmonium resume .* step [1-9]", err)
+    assert not (tmp_path / "run" / "run.json").exists()
+    shutil.copytree(tmp_path / "run", tmp_path / "three")
+    finish(torchrun("resume", tmp_path / "three", processes=3))
+    for run in (harmonium.resume(tmp_path / "run"), Run.load(tmp_path / "three")):
+        assert_same_model(run, Run.load(whole))
+        assert len(run.history.rows) == 4
+
+
+@with_processes
+def test_two_processes_resume_the_checkpoint_of_one(tmp_path: Path, whole: Path) -> None:
+    process = spawn([sys.executable, "-m", "harmonium", *train_command(tmp_path / "run", LONGER)])
+    wait_for_checkpoint(tmp_path / "run", process)
+    process.kill()
+    process.communicate()
+    finish(torchrun("resume", tmp_path / "run"))
+    assert_same_model(Run.load(tmp_path / "run"), Run.load(whole))
+
+
+@with_processes
+def test_ranking_and_completing_with_several_processes_give_the_result_of_one(whole: Path) -> None:
+    out, _ = finish(torchrun("evaluate", whole, "--json"))
+    assert json.loads(out) == json.loads(json.dumps(harmonium.evaluate(whole).to_json()))
+    out, _ = finish(torchrun("complete", whole, "--all-relations", "--top", 40, "--json", processes=3))
+    expected = [(fact["head"], fact["relation"], fact["tail"]) for fact in harmonium.complete(whole, top=40)]
+    assert [(fact["head"], fact["relation"], fact["tail"]) for fact in json.loads(out)] == expected
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def one_of_two(port: int, rank: int, *arguments: object) -> Process:
+    """A process of two, as another launcher than torchrun would start it."""
+    env = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return spawn([sys.executable, "-m", "harmonium", *arguments], env)
+
+
+@with_processes
+def test_processes_with_different_settings_are_refused(tmp_path: Path) -> None:
+    port = free_port()
+    both = [
+        one_of_two(port, rank, *train_command(tmp_path / "run", [f"model.entity_dim={8 + rank}"])) for rank in (0, 1)
+    ]
+    errors = [finish(process, code=2)[1] for process in both]
+    assert re.search(r"process 1 .* settings", errors[0])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.network
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        _, err = finish(one_of_two(port, 0, *train_command(tmp_path / "run", SETS)), code=2)
+    assert f"port {port} is in use" in err
+    assert "--master-port" in err
+    assert "Traceback" not in err
+
+
+@with_processes
+def test_two_launchers_train_together(tmp_path: Path) -> None:
+    """As on two machines, here over the loopback device."""
+    endpoint, running = f"--rdzv-endpoint=127.0.0.1:{free_port()}", []
+    for number in (0, 1):
+        launcher = [endpoint, "--rdzv-backend=c10d", "--nnodes=2", "--local-addr=127.0.0.1"]
+        launcher += [f"--rdzv-conf=is_host={int(number == 0)}"]
+        command = train_command(tmp_path / "run", [*SETS, "train.epochs=1"])
+        running.append(torchrun(*command, processes=1, launcher=launcher, env={"GLOO_SOCKET_IFNAME": "lo"}))
+    for process in running:
+        finish(process)
+    assert len(Run.load(tmp_path / "run").history.rows) == 1
+
+
+# Without processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
+@pytest.mark.parametrize("negatives", [2, 64])  # updates by rows, and dense ones
+def test_a_process_of_two_holds_about_half_of_the_state(optimiser: str, negatives: int) -> None:
+    graph = load("atlas")
+    overrides = ["model.initialisation=paper", f"train.optimiser={optimiser}", f"train.negatives={negatives}"]
+    config = Config.read(None, [*overrides, "train.batch_size=64"])
+
+    def sharded_state(world: World | None) -> tuple[int, set[str]]:
+        model = build_model(config.model, graph.n_entities, graph.n_relations, 0, world)
+        state = TrainingState(model, graph.train, config.train)
+        if state.training_step.row_optimiser is None:  # a dense optimiser makes its state in the first step
+            model.entity.grad = torch.zeros_like(model.entity)
+            state.training_step.optimiser.step()
+        tensors = {"model.entity": model.entity}
+        tensors |= {f"optimiser.{name}": value for name, value in state.training_step.state_dict().items()}
+        return sum(tensors[name].numel() for name in state.sharded), state.sharded
+
+    (everything, names), (half, same_names) = sharded_state(None), sharded_state(World(1, 2))
+    assert names == same_names
+    assert len(names) == {"adam": 3, "adagrad": 2}[optimiser]
+    assert half <= 0.6 * everything
+
+
+@pytest.mark.parametrize("n", [1, 7, DRAWN_ROWS, 2 * DRAWN_ROWS + 5])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: int) -> None:
+    whole = torch.empty(n, 3).normal_(generator=torch.Generator().manual_seed(1)).div_(3**0.5)
+    shards = []
+    for rank in range(size):
+        rows = World(rank, size).shard(n)
+        shards.append(torch.empty(rows.stop - rows.start, 3))
+        draw_rows(shards[-1], n, rows, torch.Generator().manual_seed(1))
+    assert torch.equal(torch.cat(shards), whole)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 4, 5, 17])
+def test_the_shards_of_a_batch_cover_it_and_their_weights_add_up(n: int, size: int) -> None:
+    batch, negatives = load("atlas").train[:n], {Slot.TAIL: torch.arange(n)[:, None]}
+    shards = [batch_shard(World(rank, size), batch, negatives) for rank in range(size)]
+    assert sum(weight for weight, _, _ in shards) == pytest.approx(1)
+    assert torch.cat([ids[Slot.TAIL][:, 0] for weight, _, ids in shards if weight]).tolist() == list(range(n))
+    assert all(len(triples) == len(ids[Slot.TAIL]) > 0 for _, triples, ids in shards)
+
+
+def test_imported_vectors_reach_the_process_that_holds_their_entity(tmp_path: Path) -> None:
+    graph = load("atlas")
+    config = Config.read(None, ["model.initialisation=paper", "model.entity_dim=4"])
+    names = [graph.entities.ids[i] for i in (0, graph.n_entities - 1)]
+    vectors = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.savez(tmp_path / "start.npz", entity_names=np.array(names), entity_vectors=vectors)
+    for rank, row in ((0, 0), (1, -1)):
+        model = build_model(config.model, graph.n_entities, graph.n_relations, 0, World(rank, 2))
+        before = model.entity.detach().clone()
+        import_embeddings(model, graph, tmp_path / "start.npz")
+        assert model.entity[row].tolist() == vectors[rank].tolist()
+        before[row] = model.entity[row].detach()
+        assert torch.equal(model.entity, before)
+
+
+def test_a_restart_continues_only_the_same_training(tmp_path: Path) -> None:
+    config = Config.read(None, [*SETS, "train.epochs=1"])
+    assert not _holds_training(tmp_path / "nothing", config)
+    harmonium.train(config, data="atlas", out=tmp_path / "run")
+    assert _holds_training(tmp_path / "run", config)  # finished, and not to be refused
+    assert not _holds_training(tmp_path / "run", Config.read(None, SETS))
+
+
+def test_a_process_without_heads_to_complete_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more processes than a relation has heads."""
+    graph = load("atlas")
+    model = build_model(Config.read(None, ["model.entity_dim=4"]).model, graph.n_entities, graph.n_relations)
+    monkeypatch.setattr(World, "all_gather", lambda self, value: [value])
+    first, last = (find_missing(model, graph, top=5, world=World(rank, 4000)) for rank in (0, 3999))
+    assert len(first) > 0 == len(last)

@@ -1,0 +1,188 @@
+"""One training step: options, updates row by row, and batches sorted by relation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.build import build_model
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.runtime.config import Config, ModelConfig, TrainConfig
+from harmonium.runtime.distributed import World
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.training import negatives as negatives_module
+from harmonium.training.fit import fit
+from harmonium.training.losses import relation_softmax
+from harmonium.training.step import TrainingStep, updates_rows
+from small import family, make_graph
+
+FEW = ["train.batch_size=8", "train.negatives=3"]  # so that a step uses less than half of 150 entities
+
+
+def settings(*more: str) -> Config:
+    base = ["model.composition=complex", "model.entity_dim=16", "train.batch_size=32", "train.negatives=20"]
+    return Config.read(None, [*base, "train.learning_rate=0.03", "train.epochs=5", *more])
+
+
+def trained(graph: Graph, config: Config) -> GradientGraph:
+    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    fit(model, graph, config)
+    return model
+
+
+def after_steps(graph: Graph, config: Config, count: int) -> TrainingStep:
+    """A TrainingStep that has taken steps on random batches, at a constant learning rate."""
+    model = build_model(config.model, graph.n_entities, graph.n_relations)
+    generator = torch.Generator().manual_seed(0)
+    step = TrainingStep(model, graph.train, dataclasses.replace(config.train, schedule="constant"), generator)
+    for _ in range(count):
+        order = step.arrange_batches(torch.randperm(len(graph.train), generator=generator))
+        step(order[: config.train.batch_size])
+    return step
+
+
+def assert_close(one: GradientGraph, other: GradientGraph) -> None:
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+# Options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["sampled", "full", "linear-margin"])
+@pytest.mark.parametrize("more", ["", "model.harmony=false", "model.reciprocal=true model.rank=4"])
+def test_relation_prediction_teaches_relations(loss: str, more: str) -> None:
+    graph, losses = family(), []
+    for weight in (0, 5):
+        config = settings(f"train.loss={loss}", f"train.relation_prediction={weight}", *more.split())
+        model = after_steps(graph, config, 12).model
+        losses.append(relation_softmax(model.scorer().for_batch(graph.train)).item())
+    assert losses[1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("more", ["", "model.harmony=false", "train.loss=full", "model.normalise=false"])
+def test_the_type_loss_teaches_entities_their_types(more: str) -> None:
+    graph = make_graph(n_entities=30, n_relations=4, sizes=(80, 0, 5))
+    head, relation, tail = graph.train.to_rows().T
+    graph = dataclasses.replace(graph, train=Triples(head % 15, relation, 15 + tail % 15))
+    off, on = (after_steps(graph, settings(f"train.type_loss={weight}", *more.split()), 60) for weight in (0, 1))
+    knows_slot, chance = math.log(graph.n_relations), math.log(2 * graph.n_relations)
+    assert on.type_head(on.model.scorer().for_batch(graph.train)) < (knows_slot + chance) / 2
+    assert set(on.model.state_dict()) == set(off.model.state_dict())
+    assert not torch.equal(on.model.entity, off.model.entity)
+
+
+@pytest.mark.parametrize("more", ["", "model.rank=4", "model.constraint=spectral", "train.loss=full"])
+def test_dropout_changes_training_and_nothing_else(more: str) -> None:
+    graph, config = family(), settings("model.dropout=0.3", "train.epochs=25", *more.split())
+    model, again = trained(graph, config), trained(graph, config)
+    without = trained(graph, settings("train.epochs=25", *more.split()))
+    assert model.form.mask is None
+    assert torch.equal(model.form.free, again.form.free)
+    assert not torch.equal(model.form.free, without.form.free)
+    assert evaluate_scorer(model, graph).metrics["mrr"] > 0.8
+
+
+def test_n3_shrinks_vectors() -> None:
+    graph = dataclasses.replace(family(), valid=Triples.from_rows([]))
+    free, regularised = (
+        trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.n3={weight}")) for weight in (0, 1)
+    )
+    assert regularised.entity.norm() < 0.7 * free.entity.norm()
+
+
+@pytest.mark.parametrize(
+    "more", ["optimiser=row-adagrad", "sampler=degree train.negative_group_size=8", "sampler=typed"]
+)
+def test_settings_for_large_graphs_learn_on_small_ones(more: str) -> None:
+    base = ["model.entity_dim=16", "model.rank=4", "train.learning_rate=0.05"]
+    graph, config = family(), Config.read(None, [*base, *f"train.{more}".split()])
+    first, one, other = (after_steps(graph, config, count) for count in (0, 30, 30))
+    assert one.model.entity.equal(other.model.entity)
+    assert one(torch.arange(100)) < 0.8 * first(torch.arange(100))
+
+
+@pytest.mark.parametrize(
+    "setting", ["train.entity_storage=host", "train.optimiser=row-adagrad", "model.entity_dtype=bfloat16", ""]
+)
+def test_the_full_softmax_needs_the_whole_table(setting: str) -> None:
+    config, world = settings("train.loss=full", "model.initialisation=paper", *setting.split()), World(0, 2)
+    model = build_model(config.model, 40, 3, 0, None if setting else world)
+    with pytest.raises(HarmoniumError, match=f"train.loss=full.*{setting or 'several processes'}"):
+        TrainingStep(model, family().train, config.train, torch.Generator())
+
+
+# Updates row by row ----------------------------------------------------------------------------------------------
+
+
+def test_rows_are_updated_where_a_step_uses_less_than_half_of_them() -> None:
+    model = build_model(ModelConfig("hole", 4), 150, 3)
+    assert updates_rows(model, TrainConfig(batch_size=8, negatives=3))
+    for more in ({"sparse_updates": False}, {"negatives": 99}, {"loss": "full"}):
+        assert not updates_rows(model, TrainConfig(**({"batch_size": 8, "negatives": 3} | more)))
+
+
+@pytest.mark.parametrize("composition", ["hole", "complex"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("model.harmony=false", "model.rank=2 model.reciprocal=true", "train.n3=0.1"),
+        *("train.relation_prediction=0.5", "train.type_loss=0.5", "train.loss=logistic"),
+    ],
+)
+def test_adagrad_by_rows_is_dense_adagrad(composition: str, more: str) -> None:
+    """A row without gradient does not change under Adagrad, so both give the same model."""
+    graph = make_graph(n_entities=150, sizes=(60, 0, 5))
+    base = [f"model.composition={composition}", "train.optimiser=adagrad", *FEW, *more.split()]
+    touched, dense = (
+        after_steps(graph, settings(*base, f"train.sparse_updates={sparse}"), 6) for sparse in ("true", "false")
+    )
+    assert touched.row_optimiser is not None
+    assert dense.row_optimiser is None
+    assert_close(touched.model, dense.model)
+
+
+def test_adam_by_rows_learns() -> None:
+    graph = family(generations=400)
+    config = settings("train.batch_size=16", "train.negatives=4", "train.epochs=15", "train.learning_rate=0.1")
+    model = trained(graph, config)
+    assert updates_rows(model, config.train)
+    assert evaluate_scorer(model, graph).metrics["mrr"] > 0.5
+
+
+@pytest.mark.parametrize("reciprocal", ["true", "false"])
+def test_sorting_batches_by_relation_changes_nothing(reciprocal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every triple gets the same negatives, as the order inside a batch differs."""
+    same_for_all = torch.arange(20).expand(50, -1)
+    monkeypatch.setattr(
+        negatives_module,
+        "draw_negatives",
+        lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size]),
+    )
+    few, models, capacities = make_graph(n_entities=30, n_relations=12, sizes=(320, 0, 5)), [], []
+    graph = dataclasses.replace(few, relations=Vocabulary([f"r{i}" for i in range(60)], kind="relation"))
+    config = settings("train.epochs=2", "train.batch_size=50", f"model.reciprocal={reciprocal}", "train.n3=0.01")
+    arrange = TrainingStep.arrange_batches
+    for by_relation in (True, False):
+
+        def arrange_batches(step: TrainingStep, order: Tensor, by_relation: bool = by_relation) -> Tensor:
+            step.sorts_by_relation = by_relation
+            arranged = arrange(step, order)
+            capacities.append(step.relation_capacity)
+            for one, other in zip(arranged.split(50), order.split(50), strict=True):
+                assert one.sort().values.equal(other.sort().values)
+                assert not by_relation or step.train.relation[one].diff().ge(0).all()
+            return arranged
+
+        monkeypatch.setattr(TrainingStep, "arrange_batches", arrange_batches)
+        models.append(trained(graph, config))
+    assert capacities == [16, 16, 60, 60]  # at most 12 relations in a batch, rounded up; or all of them
+    assert_close(*models)
