@@ -1,6 +1,7 @@
 """Answer open queries: the best candidates for the open slot, with their probability."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,14 @@ def predict_file(
     run = open_run(run)
     graph, calibration = run.graph, calibration_for(run) if probability else None
 
+    @cache  # a file of candidates is read once per slot
+    def allowed(slot: Slot) -> Tensor | None:
+        return _candidate_ids(graph, slot, among)
+
     def rows() -> Iterator[dict[str, Any]]:
         for slot, batch in batches_of_queries(read_queries(queries, graph)):
-            triples, allowed = Triples.cat([query.triple for query in batch]), _candidate_ids(graph, slot, among)
-            answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, allowed, typed)
+            triples = Triples.cat([query.triple for query in batch])
+            answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, allowed(slot), typed)
             for query, best_answers in zip(batch, answers, strict=True):
                 yield from answer_rows(graph, query, best_answers)
                 if progress:
