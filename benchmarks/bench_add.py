@@ -95,7 +95,7 @@ def compare(graph: Graph, first: int, config: Config, few: int | None, base: Gra
     began = time.perf_counter()
     added = add_entities(base, FoldIn(full, given, first, ()), config.train)
     solving = time.perf_counter() - began
-    retrained, training = train(full, config)
+    retrained, training = train(config, full)
     mrr = {
         name: evaluate_scorer(model, graph, triples=other).metrics["mrr"]
         for name, model in (("add", added), ("retrain", retrained))
@@ -129,7 +129,7 @@ def main() -> None:
     results = []
     for name in chosen.models:
         config = Config.read(None, [*SETTINGS, *MODELS[name], f"train.epochs={chosen.epochs}"])
-        base, _ = train(fewer, config)
+        base, _ = train(config, fewer)
         for few in (None, FEW):
             results.append({"model": name, **compare(graph, first, config, few, base)})
             print(results[-1], flush=True)

@@ -40,7 +40,7 @@ FB15K_RUN = "python benchmarks/reproduce.py table1 --dataset FB15K --rows hhole-
 
 def demo(chosen: argparse.Namespace) -> dict[str, Any]:
     """The demo's run: density, constant and spread of scores, share decided by bounds, entity tokens by ridge."""
-    run = train(Config.read(None, SETTINGS), "atlas")
+    run = train("atlas", Config.read(None, SETTINGS))
     density, scorer, facts = density_of(run).to_json(), run.model.scorer(), run.graph.test
     evaluate_scorer(scorer, run.graph)
     scores = run.model.score(run.graph.facts())

@@ -31,6 +31,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["t
     "layers"
 ]
 PAPER_DATASETS = ("FB15K", "WN18")
+GPU = ("atlas", "", "FB237")  # graphs of results/harmony-after.json, by column of the headline
 NOT_YET = "*Not run yet.*"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
 
@@ -50,7 +51,8 @@ def numbers(metrics: dict[str, float]) -> list[str]:
 
 def headline() -> str:
     """README: plain models beside harmonic ones under the standard protocol, and speed relative to PyKEEN."""
-    atlas_plain, demo, gpu, cpu = result("atlas-plain"), result("demo"), result("bench-gpu"), result("bench-cpu")
+    hhole, demo, gpu, cpu = result("atlas-hhole"), result("demo"), result("bench-gpu"), result("bench-cpu")
+    after = {run["graph"]: run for run in result("harmony-after")["runs"]}
     trained = records.by_seeds(kept("table1", "FB15K"))
     controls = records.by_seeds(kept("controls", "FB15K-237"))
 
@@ -61,12 +63,12 @@ def headline() -> str:
         return records.format_mean([record["full"]["mrr"] for record in controls["FB15K-237", row, "control"]])
 
     rows = [
-        ["frequency baseline", f"{demo['frequency_baseline']['mrr']:.3f}", "", ""],
-        ["DistMult, plain", "", paper("distmult"), control("distmult/plain")],
-        ["HDistMult, λ = ∞ (FB15K), 1", "", paper("hdistmult-inf"), control("distmult/lambda-1")],
-        ["HolE, plain", "", paper("hole"), control("hole/plain")],
-        ["HHolE, λ = 1", f"{demo['metrics']['mrr']:.3f}", paper("hhole-1"), control("hole/lambda-1")],
-        ["ComplEx, plain", f"{atlas_plain['metrics']['mrr']:.3f}", f"{gpu['ranking']['complex']['mrr']:.3f}", ""],
+        ["frequency baseline", f"{demo['baselines']['frequency']['mrr']:.3f}", "", ""],
+        ["HHolE, λ = 1", f"{hhole['metrics']['mrr']:.3f}", paper("hhole-1"), control("hole/lambda-1")],
+        ["ComplEx, plain", f"{demo['plain']['mrr']:.3f}", f"{gpu['ranking']['complex']['mrr']:.3f}", ""],
+        ["with W", f"{demo['metrics']['mrr']:.3f}", "", ""],
+        ["preset best, H200, plain", *(f"{after[g]['plain']['mrr']:.3f}" if g else "" for g in GPU)],
+        ["with W", *(f"{after[g]['harmony']['mrr']:.3f}" if g else "" for g in GPU)],
     ]
     text = table(["MRR, all entities", "atlas", "FB15K", "FB15K-237"], rows)
     ratios = []
@@ -79,15 +81,54 @@ def headline() -> str:
 
 
 def demo() -> str:
-    run, plain = result("demo"), result("atlas-plain")
+    run, hhole = result("demo"), result("atlas-hhole")
     rows = [
-        ["ComplEx, plain", *numbers(plain["metrics"])],
-        ["HHolE, rank 8 (`harmonium demo`)", *numbers(run["metrics"])],
-        ["frequency baseline", *numbers(run["frequency_baseline"])],
+        ["ComplEx vectors with W of rank 4, fitted last", *numbers(run["metrics"])],
+        ["the same vectors, plain", *numbers(run["plain"])],
+        ["HHolE, rank 8", *numbers(hhole["metrics"])],
+        *([f"{name} baseline", *numbers(metrics)] for name, metrics in run["baselines"].items()),
     ]
     about = f"{run['protocol']}. `{run['command']}`: seed {run['seed']}, trained {run['seconds']:.0f} s on {run['device']}. "
-    about += f"`{plain['command']}`: seed {plain['seed']}, trained {plain['seconds']:.0f} s on {plain['device']}"
+    about += f"HHolE: `{hhole['command']}`, seed {hhole['seed']}, trained {hhole['seconds']:.0f} s on {hhole['device']}"
     return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}."
+
+
+def presets() -> str:
+    """The preset best beside plain models under one time budget."""
+    bench = result("presets")
+    names = list(dict.fromkeys(run["model"] for run in bench["runs"]))
+    graphs = {run["graph"]: run for run in bench["runs"]}
+    by_cell = {(run["graph"], run["model"]): run for run in bench["runs"]}
+    rows = []
+    for name, about in graphs.items():
+        cells = [by_cell.get((name, model)) for model in names]
+        size = f"{about['facts']:,} / {about['entities']:,} / {about['relations']}"
+        rows.append(
+            [name, size, *(f"{run['metrics']['mrr']:.3f} ({run['seconds']:.0f} s)" if run else "" for run in cells)]
+        )
+    text = table(["graph", "facts / entities / relations", *names], rows)
+    minutes, device = bench["runs"][0]["minutes"], bench["runs"][0]["device"]
+    return f"{text}\n\nTest MRR ({bench['protocol']}) within {minutes:g} minutes on {device}, seed 0. `{bench['command']}`."
+
+
+def harmony_after() -> str:
+    """The same vectors with W and without, and what joint training costs."""
+    bench, rows = result("harmony-after"), []
+    for run in bench["runs"]:
+        fit = run["fit"]
+        nats = f"{fit['log_likelihood']['plain']:.3f} -> {fit['log_likelihood']['harmony']:.3f}"
+        dim = run["selection"]["settings"]["model.entity_dim"]
+        seconds = f"{run['seconds']:.0f} s"
+        mrr = [f"{run[kind]['mrr']:.4f}" for kind in ("plain", "harmony")]
+        rows.append([run["graph"], dim, *mrr, nats, seconds])
+    text = table(
+        ["graph", "d", "test MRR, plain", "with W", "held-out log-likelihood, nats", "search and training"], rows
+    )
+    epochs = bench["epoch_seconds"]
+    ratios = ", ".join(f"{name} {epochs[name] / epochs['plain']:.1f}" for name in ("rank 1", "rank 4", "rank 8"))
+    joint = f"Joint training on {epochs['graph']}, d = {epochs['d']}: an epoch takes {epochs['plain']:.2f} s plain, "
+    joint += f"with W {ratios} times that."
+    return f"{text}\n\n{bench['protocol']}; {bench['runs'][0]['device']}, seed 0. `{bench['command']}`. {joint}"
 
 
 def quality() -> str:
@@ -460,6 +501,8 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("htpr", partial(models, "htpr", None)),
         *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
         *((f"controls-{name.split()[0]}", partial(controls, name)) for name in CONTROLS),
+        ("presets", presets),
+        ("harmony-after", harmony_after),
         ("demo", demo),
         ("quality", quality),
         ("curves", curves),

@@ -58,7 +58,7 @@ def signal_at(step: int, number: int = signal.SIGINT) -> Callable[[Progress], No
 def stop(kind: str, folder: Path, step: int, number: int = signal.SIGINT) -> Interrupted:
     """Begin a training and interrupt it in a step."""
     with pytest.raises(Interrupted) as caught:
-        train(config(kind), GRAPH, folder, progress=signal_at(step, number))
+        train(GRAPH, config(kind), folder, progress=signal_at(step, number))
     return caught.value
 
 
@@ -82,7 +82,7 @@ def resume_or_train(kind: str, folder: Path) -> None:
     if is_unfinished(folder) or (folder / "run.json").exists():
         resume(folder)
     else:
-        train(config(kind), GRAPH, folder)
+        train(GRAPH, config(kind), folder)
 
 
 def is_killed(job: Callable[[], object], after: float | None = None, at_operation: int | None = None) -> bool:
@@ -127,11 +127,11 @@ def die_at(operation: int) -> None:
 
 def main(root: Path, kills: int, seed: int) -> None:
     rng, done, different, lost = random.Random(seed), 0, [], []
-    train(config(KINDS[0]), GRAPH)  # what torch imports on first use is imported before forking
+    train(GRAPH, config(KINDS[0]))  # what torch imports on first use is imported before forking
     expected = {}
     for number, kind in enumerate(KINDS):
         began = time.perf_counter()
-        assert not is_killed(lambda n=number, k=kind: train(config(k), GRAPH, root / f"whole{n}"))
+        assert not is_killed(lambda n=number, k=kind: train(GRAPH, config(k), root / f"whole{n}"))
         expected[kind] = outcome(root / f"whole{number}"), time.perf_counter() - began
     trajectories = 0
     while done < kills:

@@ -38,7 +38,12 @@ KINDS: dict[str, Callable[[Path, Path, Path], list[str | Path]]] = {  # of an in
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    harmonium.train(data=family(), overrides=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"], out=folder)
+    harmonium.train(
+        config="paper",
+        data=family(),
+        overrides=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"],
+        out=folder,
+    )
     calibration_for(folder)  # as predict would, which writes into the folder
     return folder
 

@@ -107,7 +107,7 @@ sys.meta_path.insert(0, Refuse())
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.evaluation import evaluate_with_baseline
+from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.run.run import Run
 from harmonium.runtime.config import Config
@@ -117,7 +117,7 @@ facts = Triples.from_rows([[0, 0, 1], [1, 0, 2], [2, 0, 0]])
 graph = Graph(Vocabulary(["a", "b", "c"]), Vocabulary(["r"]), facts, facts, facts)
 config = Config.read(None, ["train.epochs=1", "model.entity_dim=4"])
 model = build_model(config.model, 3, 1)
-run = Run(config, graph, model, fit(model, graph, config), evaluate_with_baseline(model, graph, config.evaluate))
+run = Run(config, graph, model, fit(model, graph, config), evaluate_with_baselines(model, graph, config.evaluate))
 print(len(run.history.rows), len(run.metrics))
 """
     assert python(code) == "1 6\n"

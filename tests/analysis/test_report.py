@@ -63,7 +63,7 @@ class Page(HTMLParser):
 
 
 def trained(graph: Graph, *overrides: str, out: Path | None = None) -> Run:
-    return harmonium.train(data=graph, overrides=[*FAST, *overrides], out=out)
+    return harmonium.train(graph, "paper", overrides=[*FAST, *overrides], out=out)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_it_can_be_read_without_seeing_it(text: str) -> None:
 
 def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
     words = Page(text).words
-    metrics, baseline = run.metrics, run.evaluation.baseline
+    metrics, baseline = run.metrics, run.evaluation.baselines["frequency"]
     assert f"Mean reciprocal rank {metrics['mrr']:.3f} baseline {baseline['mrr']:.3f}" in words
     assert f"Mean rank, lower is better {metrics['mr']:,.1f} baseline {baseline['mr']:,.1f}" in words
     assert "protocol: test heads and tails, filtered by train+valid+test, all entities are candidates" in words
@@ -181,7 +181,7 @@ def test_lambda_may_be_infinite() -> None:
 def test_a_sample_is_called_one(run: Run, without_figures: None) -> None:
     words = Page(render(run, 8, 0)).words
     assert "in a sample of 8 of 20 queries" in words
-    without = replace(run.evaluation, baseline=None)
+    without = replace(run.evaluation, baselines={})
     assert "frequency baseline, of the sample 8 " in Page(render(replace(run, evaluation=without), 8, 0)).words
 
 

@@ -106,7 +106,9 @@ def test_ranking_quality_is_the_definition(rows: list[tuple[int, bool]]) -> None
 def run() -> Run:
     """Trained on the family; validation facts enough for thresholds of its relations' own."""
     overrides = ["model.composition=complex", "model.entity_dim=8", "train.epochs=60", "train.learning_rate=0.05"]
-    run = harmonium.train(data=family(), overrides=[*overrides, "train.batch_size=32", "train.negatives=16"])
+    run = harmonium.train(
+        config="paper", data=family(), overrides=[*overrides, "train.batch_size=32", "train.negatives=16"]
+    )
     graph = run.graph
     return replace(run, graph=replace(graph, valid=graph.train[:60], test=Triples.cat([graph.valid, graph.test])))
 

@@ -11,12 +11,11 @@ import pytest
 
 import harmonium
 from harmonium import LinkPredictor
-from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from small import family
 
 COLUMNS = ["head", "relation", "tail"]
-FAST = {"composition": "complex", "entity_dim": 16, "epochs": 40, "learning_rate": 0.05}
+FAST = {"preset": "paper", "composition": "complex", "entity_dim": 16, "epochs": 40, "learning_rate": 0.05}
 SETS = ("train.batch_size=32", "train.negatives=16", "train.evaluate_every=40")
 
 
@@ -37,34 +36,36 @@ def false_of(facts: pd.DataFrame) -> pd.DataFrame:
     return facts.assign(tail="person " + further.astype(str))
 
 
-def test_defaults_are_those_of_the_settings() -> None:
-    config, given = Config(), LinkPredictor().get_params()
-    for name in ("composition", "entity_dim", "harmony", "faithfulness", "rank"):
-        assert given[name] == getattr(config.model, name)
-    for name in ("epochs", "learning_rate", "seed"):
-        assert given[name] == getattr(config.train, name)
+def test_by_default_the_preset_chooses_the_model(facts: pd.DataFrame) -> None:
+    run = LinkPredictor(minutes=0.05).fit(facts).run_
+    assert run.selection and run.selection.minutes == 0.05
+    assert run.config.model.composition in ("complex", "distmult")
 
 
 def test_it_can_be_cloned() -> None:
     """What sklearn.base.clone does and checks: every parameter is stored as it was given."""
-    first = LinkPredictor(rank=4, overrides=["train.negatives=8"])
+    first = LinkPredictor(entity_dim=4, overrides=["train.negatives=8"])
     params = first.get_params(deep=False)
     clone = type(first)(**params)
     assert all(clone.get_params()[name] is value for name, value in params.items())
     assert set(params) == set(inspect.signature(LinkPredictor.__init__).parameters) - {"self"}
-    assert clone.set_params(rank=2, seed=5) is clone
-    assert (clone.rank, clone.seed, first.rank) == (2, 5, 4)
-    assert repr(clone) == "LinkPredictor(rank=2, seed=5, overrides=['train.negatives=8'])"
-    with pytest.raises(HarmoniumError, match="no parameter 'depth'; there are composition"):
+    assert clone.set_params(entity_dim=2, seed=5) is clone
+    assert (clone.entity_dim, clone.seed, first.entity_dim) == (2, 5, 4)
+    assert repr(clone) == "LinkPredictor(entity_dim=2, seed=5, overrides=['train.negatives=8'])"
+    with pytest.raises(HarmoniumError, match="no parameter 'depth'; there are preset"):
         clone.set_params(depth=3)
 
 
 def test_parameters_reach_the_model() -> None:
     facts = pd.DataFrame([(f"a{i}", "r", f"a{i + 1}") for i in range(40)], columns=COLUMNS)
-    model = LinkPredictor("distmult", 6, True, 2.5, 3, 1, 0.01, 7, ["train.negatives=2"]).fit(facts).run_
+    model = (
+        LinkPredictor("paper", None, "distmult", 6, True, 1, 0.01, 7, ["train.negatives=2", "model.rank=3"])
+        .fit(facts)
+        .run_
+    )
     settings, train = model.config.model, model.config.train
     assert (settings.composition, settings.entity_dim, settings.harmony) == ("distmult", 6, True)
-    assert (settings.faithfulness, settings.rank) == (2.5, 3)
+    assert settings.rank == 3
     assert (train.epochs, train.learning_rate, train.seed, train.negatives) == (1, 0.01, 7, 2)
 
 
@@ -103,7 +104,7 @@ def test_a_fact_with_an_unseen_name_is_false(fitted: LinkPredictor) -> None:
 
 
 def test_too_few_facts_give_no_probability(facts: pd.DataFrame) -> None:
-    few = LinkPredictor(epochs=1, entity_dim=4).fit(facts[:60])
+    few = LinkPredictor("paper", epochs=1, entity_dim=4).fit(facts[:60])
     with pytest.raises(HarmoniumError, match="too few validation facts"):
         few.predict_proba(facts[:3])
     assert few.predict(facts[:3]).shape == (3,)
@@ -111,7 +112,7 @@ def test_too_few_facts_give_no_probability(facts: pd.DataFrame) -> None:
 
 def test_labels_leave_false_facts_out_of_training(facts: pd.DataFrame) -> None:
     both = pd.concat([facts[:60], false_of(facts[:60])])
-    model = LinkPredictor(epochs=1, entity_dim=4).fit(both, [1] * 60 + [0] * 60)
+    model = LinkPredictor("paper", epochs=1, entity_dim=4).fit(both, [1] * 60 + [0] * 60)
     true = set(facts[:60].itertuples(index=False, name=None))
     assert set(model.graph_.names_of(model.graph_.facts())) == true
 

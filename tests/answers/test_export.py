@@ -162,10 +162,12 @@ def test_training_starts_from_imported_vectors(tmp_path: Path) -> None:
     run = make_run()
     harmonium.export(run, tmp_path / "v.npz")
     overrides = ["model.entity_dim=6", "train.epochs=1", "train.learning_rate=1e-12"]
-    trained = harmonium.train(data=run.graph, overrides=[*overrides, f"train.initial_vectors={tmp_path / 'v.npz'}"])
+    trained = harmonium.train(
+        config="paper", data=run.graph, overrides=[*overrides, f"train.initial_vectors={tmp_path / 'v.npz'}"]
+    )
     assert torch.allclose(trained.model.entities(), run.model.entities(), atol=1e-6)
     with pytest.raises(harmonium.HarmoniumError, match="no such file of embeddings"):
-        harmonium.train(data=run.graph, overrides=["train.initial_vectors=nowhere.npz"])
+        harmonium.train(run.graph, "paper", overrides=["train.initial_vectors=nowhere.npz"])
 
 
 def test_the_faiss_index_finds_the_nearest(tmp_path: Path) -> None:

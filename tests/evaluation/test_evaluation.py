@@ -14,7 +14,7 @@ from harmonium.evaluation.evaluation import (
     EvaluationSummary,
     describe_protocol,
     evaluate_scorer,
-    evaluate_with_baseline,
+    evaluate_with_baselines,
 )
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError
@@ -62,11 +62,12 @@ def test_a_sample_is_ranked_exactly_and_labelled() -> None:
 @pytest.mark.parametrize("protocol", [EvaluateConfig(), EvaluateConfig(sample=5, ties="pessimistic", side="tail")])
 def test_a_summary_comes_back_from_json(protocol: EvaluateConfig) -> None:
     scorer = random_table(GRAPH, 50, 1)
-    summary = evaluate_with_baseline(scorer, GRAPH, protocol)
-    assert summary and summary.baseline == evaluate_scorer(Frequency(GRAPH), GRAPH, protocol).metrics
+    summary = evaluate_with_baselines(scorer, GRAPH, protocol)
+    frequency = evaluate_scorer(Frequency(GRAPH), GRAPH, protocol)
+    assert summary and summary.baselines["frequency"] == {**frequency.metrics, "queries": len(frequency.ranks)}
     stored = json.loads(json.dumps(summary.to_json()))
     assert stored["protocol"]["filter"] == list(SPLITS)
-    assert stored["frequency_baseline"] == summary.baseline
+    assert stored["baselines"] == summary.baselines
     assert EvaluationSummary.from_json(stored) == summary
 
 
@@ -89,11 +90,11 @@ def test_a_damaged_summary_is_refused(change: dict[str, object], message: str) -
 
 def test_without_test_facts_the_summary_is_of_valid() -> None:
     scorer, nothing = random_table(GRAPH, 50, 1), GRAPH.test[:0]
-    summary = evaluate_with_baseline(scorer, replace(GRAPH, test=nothing), EvaluateConfig())
+    summary = evaluate_with_baselines(scorer, replace(GRAPH, test=nothing), EvaluateConfig())
     assert summary and summary.protocol.split == "valid"
-    assert evaluate_with_baseline(scorer, replace(GRAPH, test=nothing, valid=nothing), EvaluateConfig()) is None
+    assert evaluate_with_baselines(scorer, replace(GRAPH, test=nothing, valid=nothing), EvaluateConfig()) is None
     unseen = replace(GRAPH, train=GRAPH.train[:1], valid=nothing)  # no test fact has only seen entities
-    assert evaluate_with_baseline(scorer, unseen, EvaluateConfig(unseen="drop")) is None
+    assert evaluate_with_baselines(scorer, unseen, EvaluateConfig(unseen="drop")) is None
 
 
 def test_no_facts_left_to_rank_is_an_error() -> None:

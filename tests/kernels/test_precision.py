@@ -29,7 +29,7 @@ def test_training_can_ask_for_the_highest_precision(monkeypatch: pytest.MonkeyPa
     def final_loss(setting: str, has_bfloat16: bool) -> float:
         monkeypatch.setattr(precision, "has_bfloat16", lambda: has_bfloat16)
         overrides = ["model.entity_dim=8", "train.epochs=2", "train.device=cpu", f"train.precision={setting}"]
-        return harmonium.train(data=family(), overrides=overrides).history.rows[-1]["loss"]
+        return harmonium.train(family(), "paper", overrides=overrides).history.rows[-1]["loss"]
 
     rounded, exact, unsupported = final_loss("high", True), final_loss("highest", True), final_loss("highest", False)
     assert exact == unsupported != rounded

@@ -66,6 +66,23 @@ def test_calibration_gives_unit_spread_and_a_stretching_w(rank: int | None, fait
     assert plain.fold()(composed).std().item() == pytest.approx(1, rel=1e-4)
 
 
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("constraint", ["frobenius", "spectral"])
+@pytest.mark.parametrize("faithfulness", [1.0, math.inf])
+def test_a_harmony_can_start_as_the_sum_of_x_and_learn_from_there(
+    rank: int | None, constraint: str, faithfulness: float
+) -> None:
+    composed = torch.randn(9, 6, generator=torch.Generator().manual_seed(0))
+    harmony = Harmony(6, faithfulness, constraint, rank=rank)
+    harmony.initialise(torch.Generator().manual_seed(0))
+    harmony.start_as_sum()
+    form = harmony.fold()
+    torch.testing.assert_close(form(composed) - form.constant, composed.sum(-1))
+    form(composed).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in harmony.parameters())
+    assert harmony.free.grad.abs().max() > 0
+
+
 def test_low_rank_is_the_full_model_with_the_same_matrix() -> None:
     low = random_harmony(6, 2.0, 3, rank=3)
     full = Harmony(6, 2.0).double()

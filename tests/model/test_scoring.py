@@ -58,12 +58,14 @@ def test_a_batch_gathers_its_vectors_once(reciprocal: bool) -> None:
     assert batch.head.grad_fn.next_functions == batch.tail.grad_fn.next_functions  # one gather for both
 
 
-def test_relations_of_reversed_triples_are_scored_by_their_second_vectors() -> None:
-    model = make_model(reciprocal=True)
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_all_relation_vectors_are_scored_with_triples_and_reversed_ones(reciprocal: bool) -> None:
+    model = make_model(reciprocal)
     queries = random_triples(model)
-    scores = model.scorer().for_batch(queries).score_reciprocal_relations()
-    for relation in range(3):
-        composed = model.composition.compose(
-            model.entities(queries.tail), model.relations(torch.tensor(3 + relation)), model.entities(queries.head)
-        )
-        torch.testing.assert_close(scores[:, relation], model.form.fold()(composed))
+    ends = [model.entities(queries.head), model.entities(queries.tail)]
+    for reverse in (False, True):
+        scores = model.scorer().for_batch(queries).score_relation_vectors(reverse)
+        assert scores.shape == (len(queries), 6 if reciprocal else 3)
+        for number, vector in enumerate(model.relations()):
+            composed = model.composition.compose(ends[reverse], vector, ends[1 - reverse])
+            torch.testing.assert_close(scores[:, number], model.form.fold()(composed))

@@ -37,7 +37,7 @@ STEPS = 8  # of an epoch: 60 triples in batches of 8
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The outcome of an undisturbed training."""
     path = tmp_path_factory.mktemp("faults") / "whole"
-    train(config(KINDS[0]), GRAPH, path)
+    train(GRAPH, config(KINDS[0]), path)
     return outcome(path)
 
 
@@ -63,7 +63,7 @@ def test_a_training_killed_at_fifty_moments_ends_the_same_to_the_byte(tmp_path: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_stopped_again_and_again_ends_the_same_to_the_byte(kind: str, tmp_path: Path) -> None:
     """In the middle of an epoch, at its end, before and after a validation, one step after resuming, and when moved."""
-    train(config(kind), GRAPH, tmp_path / "whole")
+    train(GRAPH, config(kind), tmp_path / "whole")
     stop(kind, tmp_path / "stopped", 3)
     for step in (STEPS, 2 * STEPS, 2 * STEPS + 1, 2 * STEPS + 2, 3 * STEPS):
         with pytest.raises(Interrupted, match=f"continues from step {step}$"):
@@ -76,8 +76,8 @@ def test_a_training_stopped_again_and_again_ends_the_same_to_the_byte(kind: str,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_checkpoints_do_not_change_the_result(kind: str, tmp_path: Path) -> None:
-    with_many = train(config(f"{kind} train.checkpoint_every=1"), GRAPH, tmp_path / "mine")
-    without = train(config(kind), GRAPH)
+    with_many = train(GRAPH, config(f"{kind} train.checkpoint_every=1"), tmp_path / "mine")
+    without = train(GRAPH, config(kind))
     assert (with_many.fingerprint, with_many.evaluation) == (without.fingerprint, without.evaluation)
 
 
@@ -93,7 +93,7 @@ def test_a_signal_waits_for_the_step_saves_and_says_how_to_resume(number: int, c
     with pytest.raises(HarmoniumError, match=f"not finished; `harmonium resume {path}`"):
         harmonium.Run.load(path)
     with pytest.raises(HarmoniumError, match=r"not finished: `harmonium resume .*--overwrite"):
-        train(config(KINDS[0]), GRAPH, path)
+        train(GRAPH, config(KINDS[0]), path)
 
 
 def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
@@ -104,15 +104,15 @@ def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
             raise AssertionError("still running")
 
     with pytest.raises(Interrupted, match="continues from step 3"):
-        train(config(KINDS[0]), GRAPH, tmp_path / "mine", progress=progress)
+        train(GRAPH, config(KINDS[0]), tmp_path / "mine", progress=progress)
 
 
 def test_an_interrupt_during_the_evaluation_loses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, steps = tmp_path / "mine", []
-    train(config("train.patience=9"), GRAPH, tmp_path / "whole")
+    train(GRAPH, config("train.patience=9"), tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(Interrupted, match=rf"continues from step {9 * STEPS}$"):
-        patch.setattr(train_module, "evaluate_with_baseline", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        train(config("train.patience=9"), GRAPH, path)
+        patch.setattr(train_module, "evaluate_with_baselines", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        train(GRAPH, config("train.patience=9"), path)
     harmonium.resume(path, progress=steps.append)
     assert (steps, outcome(path)) == ([], outcome(tmp_path / "whole"))
 
@@ -144,7 +144,7 @@ def test_only_one_process_trains_into_a_folder(stopped: Path) -> None:
             harmonium.resume(stopped)
         for overwrite in (False, True):
             with pytest.raises(HarmoniumError, match=message):
-                train(config(KINDS[0]), GRAPH, stopped, overwrite=overwrite)
+                train(GRAPH, config(KINDS[0]), stopped, overwrite=overwrite)
     (stopped / "checkpoints" / "lock").write_text("999999999")  # of a process that was killed
     assert harmonium.resume(stopped).metrics
 
@@ -167,10 +167,10 @@ def test_a_lock_taken_after_the_other_process_finished_is_no_lock(
 
 def test_an_earlier_run_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "mine"
-    train(config(KINDS[0]), GRAPH, path)
+    train(GRAPH, config(KINDS[0]), path)
     before = {file: file.read_bytes() for file in path.iterdir()}
     with pytest.raises(Interrupted):
-        train(config("train.seed=1"), GRAPH, path, overwrite=True, progress=signal_at(9))
+        train(GRAPH, config("train.seed=1"), path, overwrite=True, progress=signal_at(9))
     assert {file: file.read_bytes() for file in path.iterdir() if file.is_file()} == before
     assert harmonium.resume(path).config.train.seed == 1
     assert harmonium.Run.load(path).config.train.seed == 1
@@ -188,7 +188,7 @@ def test_half_written_files_of_a_killed_process_are_removed(stopped: Path) -> No
 def test_overwriting_starts_again(tmp_path: Path, expected: dict[str, str]) -> None:
     path, progress = tmp_path / "mine", []
     stop(KINDS[1], path, 20)
-    train(config(KINDS[0]), GRAPH, path, overwrite=True, progress=progress.append)
+    train(GRAPH, config(KINDS[0]), path, overwrite=True, progress=progress.append)
     assert (progress[0].step, outcome(path)) == (1, expected)
 
 
@@ -198,7 +198,7 @@ def test_a_process_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None
     (folder / "data.graph.draft").write_text("half")
     with pytest.raises(HarmoniumError, match="no run.json in it"):
         harmonium.resume(folder.parent)
-    assert train(config(KINDS[0]), GRAPH, folder.parent).metrics
+    assert train(GRAPH, config(KINDS[0]), folder.parent).metrics
     assert not folder.exists()
 
 
@@ -206,7 +206,7 @@ def test_a_process_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path: Path, expected: dict[str, str]) -> None:
-    train(config(KINDS[0]), GRAPH, tmp_path / "mine")
+    train(GRAPH, config(KINDS[0]), tmp_path / "mine")
     assert harmonium.resume(tmp_path / "mine").path == tmp_path / "mine"
     assert outcome(tmp_path / "mine") == expected
     with pytest.raises(HarmoniumError, match="mine is finished"):
@@ -220,7 +220,7 @@ def test_some_settings_can_change(stopped: Path) -> None:
         harmonium.resume(stopped, ["train.learning_rate=0.5", "train.epochs=4"], progress=signal_at(7))
     resumed = harmonium.resume(stopped)
     assert (resumed.config.train.learning_rate, len(resumed.history.rows)) == (0.5, 4)
-    assert resumed.fingerprint != train(config("train.epochs=4"), GRAPH).fingerprint
+    assert resumed.fingerprint != train(GRAPH, config("train.epochs=4")).fingerprint
 
 
 def test_other_settings_and_fewer_epochs_than_are_done_are_refused(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
 
     message = rf"cannot be written \(File too large\); `harmonium resume {path}`"
     with largest_file(1 << 30), pytest.raises(HarmoniumError, match=message):
-        train(config(KINDS[0]), GRAPH, path, progress=progress)
+        train(GRAPH, config(KINDS[0]), path, progress=progress)
     assert "no checkpoint at step 12 (File too large)" in caplog.messages[0]
     assert checkpoints(path)[-1] == "000003.safetensors"
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
@@ -280,7 +280,7 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
 def test_a_full_disk_at_the_start_is_reported_before_any_work(tmp_path: Path) -> None:
     steps: list[Progress] = []
     with largest_file(2000), pytest.raises(HarmoniumError, match=r"mine: cannot be written \(File too large\)"):
-        train(config(KINDS[0]), GRAPH, tmp_path / "mine", progress=steps.append)
+        train(GRAPH, config(KINDS[0]), tmp_path / "mine", progress=steps.append)
     assert steps == []
     assert list(tmp_path.iterdir()) == []
 
@@ -305,7 +305,7 @@ def test_a_read_only_folder_is_reported_before_any_work(expected: dict[str, str]
             folder.chmod(0o555)
         with ordinary_user():
             with pytest.raises(HarmoniumError, match="cannot be written"):
-                train(config(KINDS[0]), GRAPH, parent / "new", progress=steps.append)
+                train(GRAPH, config(KINDS[0]), parent / "new", progress=steps.append)
             with pytest.raises(HarmoniumError, match="cannot be written"):
                 harmonium.resume(path, progress=steps.append)
         for folder in (parent, path, path / "checkpoints"):
@@ -408,7 +408,7 @@ def test_broken_numbers_stop_training_and_keep_the_last_good_checkpoint(
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(HarmoniumError) as caught:
         patch.setattr(TrainingState, "end_step", break_after_six)
-        train(config(KINDS[0]), GRAPH, path)
+        train(GRAPH, config(KINDS[0]), path)
     assert "in epoch 1; lower train.learning_rate (0.003)" in str(caught.value)
     assert f"`harmonium resume {path} --set KEY=VALUE` continues from step 3" in str(caught.value)
     assert steps[-1] == 6  # noticed before the checkpoint of that step was written
@@ -418,5 +418,5 @@ def test_broken_numbers_stop_training_and_keep_the_last_good_checkpoint(
 
 def test_broken_numbers_before_the_first_checkpoint_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match=r"lower train.learning_rate \(1e\+38\)$"):
-        train(config("train.learning_rate=1e38 train.checkpoint_every=none"), GRAPH, tmp_path / "mine")
+        train(GRAPH, config("train.learning_rate=1e38 train.checkpoint_every=none"), tmp_path / "mine")
     assert list(tmp_path.iterdir()) == []

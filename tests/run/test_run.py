@@ -20,7 +20,7 @@ import harmonium
 from harmonium.data.graph import SPLITS, Note
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.evaluation import evaluate_with_baseline
+from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.run import environment as environment_module
@@ -46,7 +46,7 @@ def make_run(seed: int = 0, labels: bool = True) -> Run:
     model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
     rows = [{"epoch": 1, "loss": 0.1 + 0.2, "seconds": 1.5}, {"epoch": 2, "loss": 1e-9, "valid": {"mrr": 1 / 3}}]
     history = History(rows, 2, "interrupted in epoch 3", "torch")
-    return Run(config, graph, model, history, evaluate_with_baseline(model, graph, config.evaluate))
+    return Run(config, graph, model, history, evaluate_with_baselines(model, graph, config.evaluate))
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 def test_an_impossible_path_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     path = tmp_path / "file" / "inside" / "run"
-    for write in (make_run().save, lambda path: harmonium.train(data=make_graph(), out=path)):
+    for write in (make_run().save, lambda path: harmonium.train(make_graph(), "paper", out=path)):
         with pytest.raises(HarmoniumError, match=r"file/inside: .*Not a directory.*choose another --out"):
             write(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -16,7 +17,9 @@ from small import family
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return harmonium.train(data=family(), overrides=["model.entity_dim=8", "train.epochs=3", "train.batch_size=32"])
+    return harmonium.train(
+        config="paper", data=family(), overrides=["model.entity_dim=8", "train.epochs=3", "train.batch_size=32"]
+    )
 
 
 def test_answers_facts_and_missing_facts_are_tables(run: Run) -> None:
@@ -26,7 +29,9 @@ def test_answers_facts_and_missing_facts_are_tables(run: Run) -> None:
     assert frame["name"].to_list() == [answer.name for answer in answers]
     scored = harmonium.score(run, [("person 0", "next", "person 1"), ("person 1", "twin", "person 2")])
     assert scored.to_frame()["rank"].to_list() == [fact.rank for fact in scored]
-    missing = harmonium.complete(run, "twin", top=5)
+    fewer = replace(run.graph, train=run.graph.train[5:])  # every slot of `family` has its value
+    missing = harmonium.complete(replace(run, graph=fewer), top=5)
+    assert missing
     assert missing.to_frame().rows(named=True) == list(missing)
     pandas = missing.to_pandas()
     assert list(pandas.columns) == missing.to_frame().columns

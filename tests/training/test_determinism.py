@@ -24,7 +24,7 @@ from small import make_graph
 graph = make_graph(2000, 4, (1000, 20, 20))
 for number, kind in enumerate(sys.argv[3:]):
     overrides = [*kind.split(), f"train.threads={sys.argv[2]}"]
-    harmonium.train(data=graph, overrides=overrides, out=f"{sys.argv[1]}/{number}")
+    harmonium.train(graph, "paper", overrides=overrides, out=f"{sys.argv[1]}/{number}")
 """
 
 

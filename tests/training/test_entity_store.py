@@ -103,8 +103,8 @@ def test_only_updated_rows_are_read_again(monkeypatch: pytest.MonkeyPatch) -> No
 def test_host_storage_gives_the_result_of_device_storage_to_the_byte(more: list[str]) -> None:
     graph = make_graph(400, 3, (200, 20, 20))
     overrides = [*SETS, *more, "train.device=cpu"]  # a GPU adds in no fixed order
-    expected = harmonium.train(data=graph, overrides=[*overrides, "train.entity_storage=device"])
-    run = harmonium.train(data=graph, overrides=overrides)
+    expected = harmonium.train(graph, "paper", overrides=[*overrides, "train.entity_storage=device"])
+    run = harmonium.train(graph, "paper", overrides=overrides)
     assert torch.equal(run.model.entity, expected.model.entity)
     assert torch.equal(run.model.relation, expected.model.relation)
     assert run.history.rows[-1]["loss"] == expected.history.rows[-1]["loss"]
@@ -115,7 +115,7 @@ def test_every_step_but_the_first_of_an_epoch_is_prefetched(monkeypatch: pytest.
     prefetched = []
     plain = HostStore.prefetch
     monkeypatch.setattr(HostStore, "prefetch", lambda self, ids: (prefetched.append(ids), plain(self, ids))[1])
-    harmonium.train(data=make_graph(400, 3, (100, 10, 10)), overrides=SETS)
+    harmonium.train(make_graph(400, 3, (100, 10, 10)), "paper", overrides=SETS)
     assert len(prefetched) == 3 * (7 - 1)
 
 
@@ -124,7 +124,7 @@ def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
 ) -> None:
     graph, overrides = make_graph(400, 3, (200, 20, 20)), [*SETS, "train.checkpoint_every=5"]
     overrides.append("model.entity_dtype=bfloat16")
-    expected = harmonium.train(data=graph, overrides=overrides)
+    expected = harmonium.train(graph, "paper", overrides=overrides)
     count, plain = 0, TrainingStep.__call__
 
     def stop(self: TrainingStep, index: Tensor, next_index: Tensor | None = None) -> Tensor:
@@ -136,7 +136,7 @@ def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
 
     monkeypatch.setattr(TrainingStep, "__call__", stop)
     with pytest.raises(OSError, match="plug"):
-        harmonium.train(data=graph, overrides=overrides, out=tmp_path / "run")
+        harmonium.train(graph, "paper", overrides=overrides, out=tmp_path / "run")
     monkeypatch.undo()
     run = harmonium.resume(tmp_path / "run")
     assert torch.equal(run.model.entity, expected.model.entity)
@@ -165,7 +165,9 @@ def test_a_gpu_trains_with_a_table_in_host_memory(more: list[str]) -> None:
     assert {p.device.type for name, p in model.named_parameters() if name != "entity"} == {"cuda"}
     assert model.entity.device.type == "cpu"
     run, expected = (
-        harmonium.train(data=graph, overrides=[*SETS, *more, "train.device=cuda", f"train.entity_storage={storage}"])
+        harmonium.train(
+            config="paper", data=graph, overrides=[*SETS, *more, "train.device=cuda", f"train.entity_storage={storage}"]
+        )
         for storage in ("host", "device")
     )
     assert run.history.rows[-1]["loss"] == pytest.approx(expected.history.rows[-1]["loss"], rel=1e-2)

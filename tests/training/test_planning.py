@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,15 +19,16 @@ LARGE = ["model.entity_dim=100", "model.harmony=false"]  # 4,000 of its paramete
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "STEP_SECONDS", 0.15)
+    monkeypatch.setattr(planning, "time_steps", partial(planning.time_steps, seconds=0.15))
     monkeypatch.setattr(planning, "RANKING_SECONDS", 0.05)
 
 
 def test_time_is_that_of_all_steps_and_rankings(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a step took two seconds, and ranking one second per triple."""
-    monkeypatch.setattr(planning, "_time_steps", lambda *_: 2.0)
+    monkeypatch.setattr(planning, "time_steps", lambda *_: 2.0)
     monkeypatch.setattr(planning, "_time_ranking", lambda scorer, graph, protocol, triples, _: float(len(triples)))
-    plan = harmonium.plan(data=family(), overrides=["train.epochs=12", "train.evaluate_every=5", "train.batch_size=64"])
+    overrides = ["train.epochs=12", "train.evaluate_every=5", "train.batch_size=64"]
+    plan = harmonium.plan(family(), "paper", overrides)
     assert (plan.epochs, plan.steps, plan.step_seconds) == (12, math.ceil(100 / 64), 2)
     assert plan.seconds["steps"] == 12 * 2 * 2
     assert plan.seconds["validations"] == 3 * 10  # after epochs 5, 10 and 12
@@ -49,12 +51,12 @@ def test_parameters_are_counted_without_building_the_model(more: list[str]) -> N
 def test_tables_are_counted_as_tensors_hold_them(optimiser: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not fit nothing is tried."""
     overrides = [*LARGE, f"train.optimiser={optimiser}", f"model.entity_dtype={dtype}"]
-    measured = harmonium.plan(data=family(), overrides=overrides)
+    measured = harmonium.plan(family(), "paper", overrides=overrides)
     assert measured.fits
     assert measured.memory["program and graph"] > 50e6
-    monkeypatch.setattr(planning, "_free_memory", lambda device: 10_000)
-    monkeypatch.setattr(planning, "_time_steps", lambda *_: pytest.fail("it was tried"))
-    counted = harmonium.plan(data=family(), overrides=overrides)
+    monkeypatch.setattr(planning, "free_memory", lambda device: 10_000)
+    monkeypatch.setattr(planning, "time_steps", lambda *_: pytest.fail("it was tried"))
+    counted = harmonium.plan(family(), "paper", overrides=overrides)
     assert (counted.fits, counted.seconds) == (False, {})
     entity_bytes = {"float32": 4, "bfloat16": 2}[dtype]
     size = entity_bytes * 4000 + 4 * (counted.parameters - 4000)
@@ -73,7 +75,7 @@ def test_ranking_time_is_extrapolated_from_a_part(monkeypatch: pytest.MonkeyPatc
 
     graph = make_graph(30, 4, (1000, 1, 1))
     monkeypatch.setattr(planning, "evaluate_scorer", rank)
-    monkeypatch.setattr(planning, "_now", lambda: clock)
+    monkeypatch.setattr(planning, "now", lambda: clock)
     monkeypatch.setattr(planning, "MAX_SCORES", {"cpu": 100 * 30})
     seconds = planning._time_ranking(None, graph, EvaluateConfig(), graph.train, planning.torch.device("cpu"))
     assert seconds == pytest.approx(2 + 0.01 * 1000)

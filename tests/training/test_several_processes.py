@@ -21,7 +21,6 @@ import torch
 
 import harmonium
 from harmonium import Run
-from harmonium.answers.complete import find_missing
 from harmonium.data.datasets import load
 from harmonium.data.triples import Slot
 from harmonium.model.build import build_model
@@ -58,7 +57,16 @@ def torchrun(
 
 
 def train_command(folder: Path, settings: Sequence[str]) -> list[object]:
-    return ["train", "--data", "atlas", *(word for text in settings for word in ("--set", text)), "--out", folder]
+    return [
+        "train",
+        "--preset",
+        "paper",
+        "--data",
+        "atlas",
+        *(word for text in settings for word in ("--set", text)),
+        "--out",
+        folder,
+    ]
 
 
 def finish(process: Process, code: int = 0) -> tuple[str, str]:
@@ -117,7 +125,7 @@ def test_two_processes_give_the_result_of_one_and_the_main_one_prints(tmp_path, 
     assert out.count("Link prediction on atlas") == 1
     assert err.count("training 100%") == 1
     assert not (folder / "checkpoints").exists()
-    two, one = Run.load(folder), harmonium.train(data="atlas", overrides=[*LONGER, "train.threads=1"])
+    two, one = Run.load(folder), harmonium.train("atlas", "paper", overrides=[*LONGER, "train.threads=1"])
     losses = [[row["loss"] for row in run.history.rows] for run in (two, one)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert two.evaluation.metrics == pytest.approx(one.evaluation.metrics, rel=1e-3)
@@ -162,9 +170,9 @@ def test_two_processes_resume_the_checkpoint_of_one(tmp_path: Path, whole: Path)
 def test_ranking_and_completing_with_several_processes_give_the_result_of_one(whole: Path) -> None:
     out, _ = finish(torchrun("evaluate", whole, "--json"))
     assert json.loads(out) == json.loads(json.dumps(harmonium.evaluate(whole).to_json()))
-    out, _ = finish(torchrun("complete", whole, "--all-relations", "--top", 40, "--json", processes=3))
+    out, _ = finish(torchrun("complete", whole, "--top", 40, "--json", processes=3))
     expected = [(fact["head"], fact["relation"], fact["tail"]) for fact in harmonium.complete(whole, top=40)]
-    assert [(fact["head"], fact["relation"], fact["tail"]) for fact in json.loads(out)] == expected
+    assert [(fact["head"], fact["relation"], fact["tail"]) for fact in json.loads(out)["facts"]] == expected
 
 
 def free_port() -> int:
@@ -283,15 +291,6 @@ def test_imported_vectors_reach_the_process_that_holds_their_entity(tmp_path: Pa
 def test_a_restart_continues_only_the_same_training(tmp_path: Path) -> None:
     config = Config.read(None, [*SETS, "train.epochs=1"])
     assert not _holds_training(tmp_path / "nothing", config)
-    harmonium.train(config, data="atlas", out=tmp_path / "run")
+    harmonium.train(config=config, data="atlas", out=tmp_path / "run")
     assert _holds_training(tmp_path / "run", config)  # finished, and not to be refused
     assert not _holds_training(tmp_path / "run", Config.read(None, SETS))
-
-
-def test_a_process_without_heads_to_complete_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more processes than a relation has heads."""
-    graph = load("atlas")
-    model = build_model(Config.read(None, ["model.entity_dim=4"]).model, graph.n_entities, graph.n_relations)
-    monkeypatch.setattr(World, "all_gather", lambda self, value: [value])
-    first, last = (find_missing(model, graph, top=5, world=World(rank, 4000)) for rank in (0, 3999))
-    assert len(first) > 0 == len(last)

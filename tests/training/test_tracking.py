@@ -20,7 +20,7 @@ SETS = ["model.entity_dim=8", "train.epochs=4", "train.evaluate_every=2", "train
 
 
 def train(*track: str, **options: Any) -> harmonium.Run:
-    return harmonium.train(data=family(), overrides=SETS, track=track, **options)
+    return harmonium.train(family(), "paper", overrides=SETS, track=track, **options)
 
 
 def expected(run: harmonium.Run) -> dict[tuple[int, str], float]:

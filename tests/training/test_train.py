@@ -12,8 +12,10 @@ import harmonium
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.harmony import Harmony
+from harmonium.run.run import Run
 from harmonium.runtime.config import Config
-from small import family
+from small import family, make_graph
 
 EMPTY = Triples.from_rows([])
 
@@ -24,29 +26,30 @@ def settings(*more: str) -> Config:
 
 def test_a_run_has_the_metrics_of_its_protocol_and_of_the_baseline() -> None:
     graph = family()
-    run = harmonium.train(settings("train.epochs=5", "evaluate.ties=pessimistic"), graph)
+    run = harmonium.train(graph, settings("train.epochs=5", "evaluate.ties=pessimistic"))
     assert run.path is None
     assert run.evaluation.metrics == evaluate_scorer(run.model, graph, run.config.evaluate).metrics
     assert run.evaluation.protocol.ties == "pessimistic"
-    assert run.evaluation.baseline == evaluate_scorer(Frequency(graph), graph, run.config.evaluate).metrics
+    frequency = evaluate_scorer(Frequency(graph), graph, run.config.evaluate)
+    assert run.evaluation.baselines["frequency"] == {**frequency.metrics, "queries": len(frequency.ranks)}
 
 
 def test_the_final_evaluation_uses_a_split_that_exists() -> None:
-    no_test = harmonium.train(settings(), dataclasses.replace(family(), test=EMPTY))
+    no_test = harmonium.train(dataclasses.replace(family(), test=EMPTY), settings())
     assert no_test.evaluation.protocol.split == "valid"
-    assert not harmonium.train(settings(), dataclasses.replace(family(), valid=EMPTY, test=EMPTY)).evaluation
+    assert not harmonium.train(dataclasses.replace(family(), valid=EMPTY, test=EMPTY), settings()).evaluation
 
 
 def test_a_run_remembers_its_graph(write_folder) -> None:
     folder = write_folder({"train.txt": "a\tr\tb\nb\tr\tc\nc\tr\ta\n"})
     for data in (str(folder), folder):
-        assert harmonium.train(settings(), data).config.data == str(folder)
-    assert harmonium.train(settings(f"data={folder}")).config.data == str(folder)
-    assert harmonium.train(settings(), family()).config.data == "family"
+        assert harmonium.train(data, settings()).config.data == str(folder)
+    assert harmonium.train(config=settings(f"data={folder}")).config.data == str(folder)
+    assert harmonium.train(family(), settings()).config.data == "family"
 
 
 def test_overrides_change_a_config() -> None:
-    run = harmonium.train(settings("train.seed=3"), family(), overrides=["train.epochs=2"])
+    run = harmonium.train(family(), settings("train.seed=3"), overrides=["train.epochs=2"])
     assert run.config == settings("train.seed=3", "train.epochs=2", "data=family")
     assert len(run.history.rows) == 2
 
@@ -61,7 +64,7 @@ BFLOAT16 += ["model.entity_dtype=bfloat16"]
 def test_bfloat16_vectors_are_trained_saved_and_loaded(optimiser: str, tmp_path: Path) -> None:
     config = settings(*BFLOAT16, f"train.optimiser={optimiser}")
     run, again, other = (
-        harmonium.train(config, family(), out, overrides=[f"train.seed={seed}"])
+        harmonium.train(family(), config, out, overrides=[f"train.seed={seed}"])
         for out, seed in ((tmp_path / "run", 0), (None, 0), (None, 1))
     )
     read = harmonium.Run.load(tmp_path / "run")
@@ -81,8 +84,23 @@ def test_bfloat16_learns_as_well_as_float32() -> None:
     """By the loss; benchmarks/bench_rounding.py looks at metrics."""
     more = ["model.entity_dim=16", "train.epochs=25", "train.evaluate_every=25", "model.rank=4"]
     low, full = (
-        [row["loss"] for row in harmonium.train(settings(*BFLOAT16, *more, kind), family()).history.rows]
+        [row["loss"] for row in harmonium.train(family(), settings(*BFLOAT16, *more, kind)).history.rows]
         for kind in ("model.entity_dtype=bfloat16", "model.entity_dtype=float32")
     )
     assert low[-1] == pytest.approx(full[-1], rel=0.05)
     assert low[-1] < 0.9 * low[0]
+
+
+@pytest.mark.parametrize("harmony", ["joint", "after", "optional"])
+def test_w_is_fitted_with_the_vectors_or_after_them(harmony: str, tmp_path: Path) -> None:
+    overrides = ["model.entity_dim=16", "train.epochs=10", "train.batch_size=32", f"train.harmony={harmony}"]
+    config = Config.read("plain", [*overrides, "model.harmony=true", "model.rank=2"])
+    graph = make_graph(30, 3, (400, 60, 30))
+    run = harmonium.train(graph, config, tmp_path / "run")
+    fitted = run.history.harmony
+    assert (fitted is None) == (harmony == "joint")
+    assert run.config.model.harmony == (harmony != "optional" or fitted["preferred"])
+    assert harmonium.evaluate(tmp_path / "run").metrics == pytest.approx(run.metrics)
+    assert Run.load(tmp_path / "run").history.harmony == fitted
+    if harmony == "after":
+        assert isinstance(run.model.form, Harmony) and run.config.model.rank == len(run.model.form.free)

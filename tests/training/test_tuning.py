@@ -20,7 +20,9 @@ SPACE = {"train": {"learning_rate": {"low": 1e-4, "high": 0.1, "log": True}, "op
 
 
 def tune(trials: int, **options: Any) -> tuning.Tuning:
-    return harmonium.tune(data=family(), trials=trials, **({"space": SPACE, "overrides": QUICK} | options))
+    return harmonium.tune(
+        config="paper", data=family(), trials=trials, **({"space": SPACE, "overrides": QUICK} | options)
+    )
 
 
 def plant_optimum(monkeypatch: pytest.MonkeyPatch, peak: float = 0.02) -> list[Config]:
@@ -130,10 +132,12 @@ def test_training_with_the_written_settings_reaches_the_reported_value(tmp_path:
     """For real, no stand-in: the default space, a few trials, then `train` with the file."""
     out = tmp_path / "best.toml"
     result = tune(2, space=None, out=out)
-    assert set(result.trials[0]["settings"]) == {"train.learning_rate", "train.n3"}
+    searched = set(result.trials[0]["settings"])
+    assert {"model.composition", "model.harmony", "train.loss", "train.n3"} <= searched
+    assert not searched & {setting.partition("=")[0] for setting in QUICK}
     config = Config.read(out)
     assert config == result.best
-    history = harmonium.train(config, data=family()).history
+    history = harmonium.train(family(), config).history
     assert max(row["valid"]["mrr"] for row in history.rows if "valid" in row) == pytest.approx(result.value)
     tune(1, space=None, out=out)  # its own file may be replaced
     out.write_text("data = 'mine'\n", encoding="utf-8")
@@ -146,8 +150,8 @@ def test_training_with_the_written_settings_reaches_the_reported_value(tmp_path:
     ("overrides", "omitted"),
     [
         ((), set()),
-        (("model.harmony=false",), {"model.faithfulness", "model.rank"}),
-        (("train.loss=full",), {"train.negatives"}),
+        (("model.harmony=false",), {"model.harmony", "model.faithfulness", "model.rank"}),
+        (("train.loss=full",), {"train.loss", "train.negatives"}),
         (("model.rank=8",), {"model.rank"}),
     ],
 )
@@ -155,16 +159,21 @@ def test_the_default_space_omits_settings_without_effect(
     overrides: tuple[str, ...], omitted: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_optimum(monkeypatch)
-    result = harmonium.tune(data=family(), trials=1, overrides=overrides)
     everything = {f"{group}.{key}" for group, keys in tuning.SPACE.items() for key in keys}
-    assert set(result.trials[0]["settings"]) == everything - omitted
+    for trial in harmonium.tune(family(), trials=6, overrides=overrides).trials:
+        settings = trial["settings"]
+        idle = {"model.faithfulness", "model.rank"} if settings.get("model.harmony") is False else set()
+        idle |= {"train.negatives"} if settings.get("train.loss") == "full" else set()
+        assert set(settings) == everything - omitted - idle
 
 
 def test_a_space_is_read_from_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tried = plant_optimum(monkeypatch)
     text = '[model]\nrank = ["none", 4]\nreciprocal = [true]\n[train]\nnegatives = {low = 3, high = 5}\n'
     (tmp_path / "space.toml").write_text(text, encoding="utf-8")
-    harmonium.tune(data=family(), trials=12, space=tmp_path / "space.toml", overrides=["model.entity_dim=8"])
+    harmonium.tune(
+        config="paper", data=family(), trials=12, space=tmp_path / "space.toml", overrides=["model.entity_dim=8"]
+    )
     assert {config.model.rank for config in tried} == {None, 4}
     assert {config.train.negatives for config in tried} == {3, 4, 5}
     assert all(config.model.reciprocal for config in tried)
@@ -187,19 +196,19 @@ def test_a_space_is_read_from_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_bad_space_is_refused_before_training(space: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = plant_optimum(monkeypatch)
     with pytest.raises(harmonium.HarmoniumError, match=message):
-        harmonium.tune(data=family(), trials=1, space=space)
+        harmonium.tune(family(), "paper", trials=1, space=space)
     assert tried == []
 
 
 def test_a_search_that_is_impossible_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plant_optimum(monkeypatch)
     with pytest.raises(harmonium.HarmoniumError, match="nothing to search"):
-        harmonium.tune(data=family(), space={"train": {"n3": [0.0, 1.0]}}, overrides=["train.n3=0"])
+        harmonium.tune(family(), "paper", space={"train": {"n3": [0.0, 1.0]}}, overrides=["train.n3=0"])
     with pytest.raises(harmonium.HarmoniumError, match="no validation facts"):
-        harmonium.tune(data=make_graph(sizes=(40, 0, 10)))
+        harmonium.tune(make_graph(sizes=(40, 0, 10)), "paper")
     (tmp_path / "a.study").write_text("not a study\n", encoding="utf-8")
     with pytest.raises(harmonium.HarmoniumError, match="a.study"):
-        harmonium.tune(data=family(), storage=tmp_path / "a.study")
+        harmonium.tune(family(), "paper", storage=tmp_path / "a.study")
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(harmonium.HarmoniumError, match=r"pip install 'harmonium\[tune\]'"):
-        harmonium.tune(data=family())
+        harmonium.tune(family(), "paper")

@@ -164,20 +164,28 @@ def dynamics_figure(dynamics: Dynamics, path: Path) -> Path:
 
 
 def calibration_figure(calibration: Calibration, path: Path) -> Path:
-    """The share of true answers against their probability, for each open slot."""
+    """The share of true answers against their probability, for each open slot; a panel for each kind of question."""
+    from harmonium.answers.slot_calibration import Kind
+
     figure = new_figure(10, 4.6)
-    axes = figure.subplots()
-    axes.set_title(f"Reliability of probabilities, {calibration.graph}")
-    axes.plot([0, 1], [0, 1], color=OTHER, lw=1, zorder=0)
-    for (slot, fit), colour in zip(calibration.fits.items(), (TRUE, SELF, TEXT), strict=False):
-        bins = [part for part in fit.reliability if part["facts"] >= 10]
-        probability, true = [part["probability"] for part in bins], [part["true"] for part in bins]
-        error = [2 * (part["true"] * (1 - part["true"]) / part["facts"]) ** 0.5 for part in bins]
-        label = f"{slot}: {fit.true:,} true of {fit.answers:,}"
-        axes.errorbar(probability, true, error, fmt="o-", ms=4, lw=1, color=colour, label=label)
-    axes.set(ylim=(-0.03, 1.03), ylabel="share of true answers (± two standard errors)")
-    axes.set_xlabel("probability given (tenths with ten or more answers)")
-    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    figure.suptitle(f"Reliability of probabilities, {calibration.graph}", parse_math=False)
+    panels = figure.subplots(1, len(Kind), sharey=True)
+    for axes, kind in zip(panels, Kind, strict=True):
+        axes.set_title(f"questions {kind.text}", fontsize=10)
+        axes.plot([0, 1], [0, 1], color=OTHER, lw=1, zorder=0)
+        for (slot, fit), colour in zip(calibration.fits.items(), (TRUE, SELF, TEXT), strict=False):
+            if kind not in fit.reliability:
+                continue
+            judged = fit.reliability[kind]
+            bins = [part for part in judged.bins if part["facts"] >= 10]
+            probability, true = [part["probability"] for part in bins], [part["true"] for part in bins]
+            error = [2 * (part["true"] * (1 - part["true"]) / part["facts"]) ** 0.5 for part in bins]
+            label = f"{slot}: {judged.true:,} true of {judged.answers:,}"
+            axes.errorbar(probability, true, error, fmt="o-", ms=4, lw=1, color=colour, label=label)
+        axes.set_xlabel("probability given (tenths with ten or more answers)")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=9, loc="upper left")
+    panels[0].set(ylim=(-0.03, 1.03), ylabel="share of true answers (± two standard errors)")
     return _save(figure, path)
 
 

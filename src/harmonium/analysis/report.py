@@ -149,7 +149,7 @@ def _result_values(
     """The metrics of a run as rows (name, metrics) of tables, and the distribution of its ranks."""
     ties, count = evaluation.protocol.ties, evaluation.queries
     ranks = _ranks(run, evaluation.protocol, limit, seed, progress)
-    sample, baseline = ranks["frequency baseline"], evaluation.baseline
+    sample, baseline = ranks["frequency baseline"], evaluation.baselines.get("frequency")
     name = "frequency baseline" if baseline or len(sample) == count else "frequency baseline, of the sample"
     baseline = {"queries": count, **baseline} if baseline else {"queries": len(sample), **sample.metrics(ties)}
     metrics = {"queries": count, **evaluation.metrics}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.probability import calibration_for
+from harmonium.answers.probability import calibration_for, optional_floats
 from harmonium.answers.score import Facts, batches_of_facts
 from harmonium.data.fact_file import read_labelled
 from harmonium.data.graph import Graph
@@ -88,7 +88,7 @@ def label_facts(run: Run | str | Path, facts: Facts, classification: Classificat
     for batch in batches_of_facts(facts, run.graph):
         labels = classification.label(run.model, batch).tolist()
         probability = calibration.of_facts(run.model, run.graph, batch)
-        probabilities = [None] * len(batch) if probability is None else probability.tolist()
+        probabilities = optional_floats(probability, len(batch))
         results += map(LabelledFact, run.graph.names_of(batch), labels, probabilities)
     return results
 

@@ -25,7 +25,6 @@ from harmonium.data.datasets import load
 from harmonium.data.formats.source import LINE_BREAKS
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
-from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import ResultList
 from harmonium.training.train import train
@@ -39,21 +38,21 @@ class LinkPredictor:
 
     def __init__(
         self,
-        composition: str = "hole",
-        entity_dim: int = 64,
-        harmony: bool = True,
-        faithfulness: float = 1.0,  # lambda: how strongly a token is held to its composed vector
-        rank: int | None = None,
-        epochs: int = 100,
-        learning_rate: float = 0.003,
+        preset: str = "best",  # or fast, plain, paper
+        minutes: float | None = None,  # time budget; None: the preset's
+        composition: str | None = None,  # None, here and below: chosen by the preset
+        entity_dim: int | None = None,
+        harmony: bool | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
         seed: int = 0,
-        overrides: Sequence[str] = (),  # any other setting, such as "train.negatives=64"
+        overrides: Sequence[str] = (),  # any other setting, such as "train.n3=0.1"
     ) -> None:
+        self.preset = preset
+        self.minutes = minutes
         self.composition = composition
         self.entity_dim = entity_dim
         self.harmony = harmony
-        self.faithfulness = faithfulness
-        self.rank = rank
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.seed = seed
@@ -78,13 +77,12 @@ class LinkPredictor:
 
     def fit(self, X: Any, y: Any = None) -> LinkPredictor:
         """Train on the facts of a frame; with labels `y`, on the true ones. One in twenty is kept for validation."""
-        params = self.get_params()
-        model = {name: params[name] for name in ("composition", "entity_dim", "harmony", "faithfulness", "rank")}
-        training = {name: params[name] for name in ("epochs", "learning_rate", "seed")}
-        config = Config.of({"model": model, "train": training}, self.overrides)
+        given = {f"model.{name}": getattr(self, name) for name in ("composition", "entity_dim", "harmony")}
+        given |= {f"train.{name}": getattr(self, name) for name in ("epochs", "learning_rate", "seed")}
+        overrides = [f"{key}={str(value).lower()}" for key, value in given.items() if value is not None]
         facts = _table(X, COLUMNS)
         graph = load(facts if y is None else facts.filter(_labels(y, len(X))), seed=self.seed, valid=0.05, test=0)
-        self.run_ = train(config, graph)
+        self.run_ = train(graph, self.preset, overrides=[*overrides, *self.overrides], minutes=self.minutes)
         self.graph_, self.classes_ = self.run_.graph, np.array([False, True])
         self.classifier_: Classification | None = None
         return self
@@ -110,7 +108,7 @@ class LinkPredictor:
         true = np.zeros(len(seen))
         if len(triples):
             probability = calibration_for(self.run_).of_facts(self.run_.model, self.graph_, triples)
-            if probability is None:
+            if probability is None or probability.isnan().any():
                 raise HarmoniumError("too few validation facts to fit probabilities; fit on more facts")
             true[seen] = probability.numpy()
         return np.stack([1 - true, true], axis=1)

@@ -21,7 +21,7 @@ from harmonium.data.datasets import load
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.evaluation import evaluate_with_baseline
+from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.config import TrainConfig
@@ -57,7 +57,7 @@ def add(
     new_facts = facts if isinstance(facts, Graph) else load(facts, valid=0, test=0)
     fold_in = extend(run.graph, new_facts)
     model = add_entities(run.model, fold_in, run.config.train, progress)
-    evaluation = evaluate_with_baseline(model, fold_in.graph, run.config.evaluate)
+    evaluation = evaluate_with_baselines(model, fold_in.graph, run.config.evaluate)
     extended = replace(run, graph=fold_in.graph, model=model, evaluation=evaluation)
     return replace(extended, path=extended.save(out, overwrite) if out is not None else None), fold_in
 

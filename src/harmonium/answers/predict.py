@@ -1,5 +1,6 @@
 """Answer open queries: the best candidates for the open slot, with their probability."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, islice
@@ -9,12 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.probability import Calibration, are_known, calibration_for, exclude
+from harmonium.answers.complete import complete, missing_facts_of
+from harmonium.answers.conformal import answer_sets_for
+from harmonium.answers.held_out import are_known, exclude
+from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
+from harmonium.data.entity_types import EntityTypes
 from harmonium.data.fact_file import CHUNK
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.candidates import Mask, TopCandidates, chunk_size, select_block, top_candidates
@@ -34,24 +40,64 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     new_only: bool = False,
-    typed: bool = False,
+    typed: bool = True,
     among: Sequence[str] | str | Path | None = None,
     probability: bool = True,
     progress: Callable[[int], None] | None = None,
-) -> ResultList[Answer]:
-    """The best answers to a query by name with one open slot, and the probability that each is true.
+    coverage: float | None = None,
+) -> ResultList[Answer | Any]:
+    """The best answers (`Answer`) to a query by name with one open slot, and the probability that each is true.
 
-    `typed` keeps only entities seen in that slot of the relation, `among` only those of a list, or of a file with one
-    name per line. The first call for a run takes longer, as it fits the probabilities. `predict_file` answers many.
+    `typed` keeps only entities that could fill the slot, by the types that the graph states and those inferred from all
+    slots that an entity fills; `among` only those of a list, or of a file with one name per line, whatever their type.
+    The first call for a run takes longer, as it fits the probabilities. `predict_file` answers many.
+
+    With one name alone, a head, a tail or a relation: its most probable facts that the graph lacks, as rows like those
+    of `complete`.
+
+    With a `coverage` (conformal.py): instead of the `top` answers a set of new ones that holds the answer of a fact that
+    the graph does not have yet, in so many of all such cases.
 
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="official language")
+    >>> harmonium.predict("runs/demo", head="Switzerland")
+    >>> harmonium.predict("runs/demo", head="Switzerland", relation="borders", coverage=0.9)
     """
     run = open_run(run)
+    n_names = 3 - [head, relation, tail].count(None)
+    if not n_names:
+        raise HarmoniumError("give two of head, relation and tail, or one of them for its most probable missing facts")
+    if n_names == 1:
+        if among is not None or coverage is not None:
+            name = "candidates (among)" if among is not None else "a coverage"
+            raise HarmoniumError(f"{name} goes with a query of two names; drop it, or give a second name")
+        missing: ResultList[Any] = missing_facts(run, head, relation, tail, top, typed, progress)
+        return missing
     query = ask(run.graph, head, relation, tail)
     allowed = _candidate_ids(run.graph, query.slot, among)
     calibration = calibration_for(run, progress) if probability else None
-    answers = answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, calibration, allowed, typed)
+    types = EntityTypes.infer(run.graph) if typed and among is None else None
+    if coverage is not None:
+        _refuse_among(among)
+        return ResultList(next(answer_sets(run, query.slot, query.triple, coverage, calibration, types, progress)))
+    answers = answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, calibration, allowed, types)
     return ResultList(next(answers))
+
+
+def missing_facts(
+    run: Run,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    top: int = 10,
+    typed: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> ResultList[dict[str, Any]]:
+    """The most probable facts with one given name that the graph lacks; rows as those of `complete`."""
+    if relation is not None:
+        return complete(run, relation, top, typed, progress=progress)
+    slot, name = (Slot.TAIL, tail) if head is None else (Slot.HEAD, head)
+    assert name is not None, "one name is given"
+    return missing_facts_of(run, slot, name, top, typed, progress)
 
 
 def predict_file(
@@ -60,17 +106,23 @@ def predict_file(
     out: str | Path,
     top: int = 10,
     new_only: bool = False,
-    typed: bool = False,
+    typed: bool = True,
     among: Sequence[str] | str | Path | None = None,
     probability: bool = True,
     progress: Callable[[int], None] | None = None,
+    coverage: float | None = None,
 ) -> int:
     """Answer every query of a file (one of head, relation and tail is '?') into another file; returns the row count.
+
+    With a `coverage` the answers are those of `predict` with it.
 
     >>> predict_file("runs/demo", "questions.tsv", "answers.parquet", top=5, new_only=True)
     """
     run = open_run(run)
     graph, calibration = run.graph, calibration_for(run) if probability else None
+    types = EntityTypes.infer(graph) if typed and among is None else None
+    if coverage is not None:
+        _refuse_among(among)
 
     @cache  # a file of candidates is read once per slot
     def allowed(slot: Slot) -> Tensor | None:
@@ -79,13 +131,37 @@ def predict_file(
     def rows() -> Iterator[dict[str, Any]]:
         for slot, batch in batches_of_queries(read_queries(queries, graph)):
             triples = Triples.cat([query.triple for query in batch])
-            answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, allowed(slot), typed)
+            if coverage is None:
+                answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, allowed(slot), types)
+            else:
+                answers = answer_sets(run, slot, triples, coverage, calibration, types)
             for query, best_answers in zip(batch, answers, strict=True):
                 yield from answer_rows(graph, query, best_answers)
                 if progress:
                     progress(1)
 
     return write_rows(out, rows(), str(run.path))
+
+
+def answer_sets(
+    run: Run,
+    slot: Slot,
+    queries: Triples,
+    coverage: float,
+    calibration: Calibration | None = None,
+    types: EntityTypes | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[list[Answer]]:
+    """The answer set of each query with `slot` open: new answers only, best first (conformal.py)."""
+    sizes, are_typed = answer_sets_for(run, progress).sizes(run.model, run.graph, slot, queries, coverage, types)
+    for query, size, typed in zip(queries.chunks(1), sizes.tolist(), are_typed.tolist(), strict=True):
+        allowed_types = types if typed else None
+        yield from answer_all(run.model, run.graph, slot, query, size, True, calibration, types=allowed_types)
+
+
+def _refuse_among(among: Sequence[str] | str | Path | None) -> None:
+    if among is not None:
+        raise HarmoniumError("an answer set needs all candidates: give a coverage or candidates (among), not both")
 
 
 def batches_of_queries(queries: Iterator[Query]) -> Iterator[tuple[Slot, list[Query]]]:
@@ -134,31 +210,39 @@ def answer_all(
     new_only: bool = False,
     calibration: Calibration | None = None,
     allowed: Tensor | None = None,
-    typed: bool = False,
+    types: EntityTypes | None = None,
 ) -> Iterator[list[Answer]]:
     """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
 
-    Known facts are marked, or excluded by `new_only`. `allowed` (m,) are the only candidates; `typed` keeps those seen in
-    that slot of the query's relation.
+    Known facts are marked, or excluded by `new_only`. `allowed` (m,) are the only candidates; `types` keep those that
+    could fill the slot of the query's relation (all may, where the relation is asked for); an entity is related to
+    itself only where the relation has such facts.
     """
-    if typed and slot is Slot.RELATION:
-        raise HarmoniumError("a relation has no type; ask for the head or the tail, or drop the type filter")
     scorer, names = scorer.prepare(), vocabulary(graph, slot)
     known = graph.known_answers(slot, queries=queries)
     by_split = {split: graph.known_answers(slot, (split,), queries) for split in SPLITS}
-    candidates = graph.slot_candidates(slot) if typed else None
+    typed = None if types is None or slot is Slot.RELATION else types.candidates(slot, queries.relation)
     barred = None if allowed is None else torch.ones(len(names), dtype=torch.bool).index_fill(0, allowed, False)
     fit = None if calibration is None else calibration.fits.get(slot)
     for chunk in queries.chunks(chunk_size(scorer, slot, queries) if len(queries) else 1):
         known_pairs = known.of(chunk)
-        typed_pairs = None if candidates is None else candidates.lookup(chunk.relation)
+        typed_pairs = None if typed is None or types is None else _typed_pairs(typed, types, slot, chunk)
         mask = _mask(barred, typed_pairs, known_pairs if new_only else None)
-        best = top_candidates(scorer, slot, chunk, top, mask)
+        best = top_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
         in_split = {split: are_known(facts, slot, chunk, best.ids) for split, facts in by_split.items()}
         is_known = torch.stack(list(in_split.values())).any(0)  # (n, k)
         others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
-        probabilities = None if fit is None else fit.probabilities(best.scores, best.log_normaliser, others)
+        rated = best.scores, best.log_normaliser, others
+        probabilities = None if fit is None else fit.probabilities(chunk.relation, *rated)
         yield from _to_answers(names, best, in_split, probabilities)
+
+
+def _typed_pairs(typed: CsrIndex, types: EntityTypes, slot: Slot, queries: Triples) -> Pairs:
+    """The candidates of each query by type; the entity that is given is none, unless the relation has such facts."""
+    row, candidate = typed.lookup(queries.relation)
+    given = queries.tail if slot is Slot.HEAD else queries.head
+    kept = (candidate != given[row]) | types.has_loops[queries.relation[row]]
+    return row[kept], candidate[kept]
 
 
 def _mask(barred: Tensor | None, typed: Pairs | None, known: Pairs | None) -> Mask:
@@ -189,7 +273,7 @@ def _to_answers(
         for column, (index, score) in enumerate(zip(indices, scores, strict=True)):
             if score > -torch.inf:
                 split = next((split for split in SPLITS if splits[split][row][column]), None)
-                probability = None if rated is None else rated[row][column]
+                probability = None if rated is None or math.isnan(rated[row][column]) else rated[row][column]
                 identity = index, names.ids[index], names.name(index)
                 answers.append(Answer(column + 1, *identity, score, split, probability))
         yield answers

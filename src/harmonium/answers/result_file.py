@@ -12,8 +12,19 @@ from typing import Any
 from harmonium.data.compressed import create_file, strip_compression
 from harmonium.runtime.errors import HarmoniumError
 
+KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
 ENDINGS = ".tsv, .csv, .jsonl, .parquet, .nt or .ttl"
 Row = dict[str, Any]
+
+
+def check_path(path: str | Path) -> None:
+    """Refuse a file that cannot be written before any work is done."""
+    path = Path(path)
+    kind = strip_compression(path).suffix
+    if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
+        raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise HarmoniumError(f"--out {path}: cannot be written; is {path.parent} a folder that you may write to?")
 
 
 def write_rows(path: str | Path, rows: Iterator[Row], run: str) -> int:
@@ -34,11 +45,9 @@ def _write_rdf(path: Path, rows: Iterator[Row], run: str) -> int:
 
     count = 0
 
-    def probabilities(rows: Iterator[Row]) -> Iterator[float]:
+    def probabilities(rows: Iterator[Row]) -> Iterator[float | None]:
         nonlocal count
         for row in rows:
-            if row["probability"] is None:
-                raise HarmoniumError("RDF needs probabilities, and this run has too few validation facts to fit them")
             count += 1
             yield row["probability"]
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harmonium.answers.probability import Calibration, calibration_for, count_other_answers
+from harmonium.answers.held_out import count_other_answers
+from harmonium.answers.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import identifiers
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
@@ -102,10 +103,9 @@ def _rate(
 ) -> list[tuple[float, float | None, float]]:
     """Score, probability and filtered rank of what fills the slot of each triple."""
     known = graph.known_answers(slot, queries=triples)
-    scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples)
-    probabilities: list[float | None] = [None] * len(triples)
-    if calibration is not None and slot in calibration.fits:
-        others = count_other_answers(known, triples)
-        probabilities = calibration.fits[slot].probabilities(scores, log_normaliser, others).tolist()
+    fit = None if calibration is None else calibration.fits.get(slot)
+    scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature if fit else 1.0)
+    others = count_other_answers(known, triples)
+    probabilities = None if fit is None else fit.probabilities(triples.relation, scores, log_normaliser, others)
     ranks = rank(scorer, triples, slot, known).values().tolist()
-    return list(zip(scores.tolist(), probabilities, ranks, strict=True))
+    return list(zip(scores.tolist(), optional_floats(probabilities, len(triples)), ranks, strict=True))

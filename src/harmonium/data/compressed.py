@@ -97,13 +97,34 @@ def read_blocks(path: Path, skip_lines: int = 0, progress: Callable[[int], objec
 
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text with their line ends; an error names the line."""
+    return (line for _, line in numbered_lines(path))
+
+
+def numbered_lines(
+    path: Path, reject: Callable[[int, bytes], object] | None = None, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
+    """The same, with their numbers; a line that is not UTF-8 is given to `reject`, if there is one, and left out."""
     number = 0
     try:
         with open_bytes(path) as file:
+            if encoding != "utf-8":
+                with io.TextIOWrapper(file, encoding, newline="\n") as text:
+                    yield from enumerate(text, start=1)
+                return
             for number, raw in enumerate(file, start=1):
-                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                try:
+                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError:
+                    if reject is None:
+                        raise
+                    reject(number, raw)
+                    continue
+                yield number, line
     except UnicodeDecodeError as error:
-        raise HarmoniumError(f"{path}:{number}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from error
+        if encoding != "utf-8":
+            raise HarmoniumError(f"{path}: not {encoding} text ({error}); give another encoding") from error
+        advice = "save the file as UTF-8, or give its --encoding, such as cp1252"
+        raise HarmoniumError(f"{path}:{number}: not UTF-8 text (byte {error.start}); {advice}") from error
     except READ_ERRORS as error:
         raise HarmoniumError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 

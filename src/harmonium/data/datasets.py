@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harmonium.data import download, graph_file
 from harmonium.data.download import Progress
 from harmonium.data.graph import Graph
+from harmonium.data.skipped_rows import OnBad
 from harmonium.data.split import split
 from harmonium.runtime import folders, storage
 from harmonium.runtime.errors import HarmoniumError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from harmonium.data.formats.source import Options, Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 4
+CACHE_VERSION = 5
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
 
@@ -29,24 +30,30 @@ def load(
     source: Any,
     *,
     seed: int = 0,
-    valid: float = 0.05,
-    test: float = 0.05,
+    valid: float | None = None,
+    test: float | None = None,
+    on_bad: OnBad = "error",
     progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
     """A Graph from a name, a folder, a file of triples, sparql:URL, a pandas or polars frame or a networkx graph.
 
-    `options` (see formats/source.py: columns, separator, header, quotes, literals, language, query) say how to read it.
-    A source without splits is split by `seed` into train, valid and test (see `split`).
+    Names are cleaned (blanks, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
+    cannot be used (an empty cell, too few or too many cells, not UTF-8) is an error with file and line; `on_bad="skip"`
+    leaves such rows out, with a note. `options` (see formats/source.py: columns, separator, encoding, header, quotes,
+    literals, language, query) say how to read it.
+    A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
+    test, or up to 10 % of a small graph.
     A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
     there. Large graphs are cached in binary form under HARMONIUM_CACHE (default: ~/.cache/harmonium) until their files
     change.
 
     >>> harmonium.load("FB15K-237")
-    >>> harmonium.load("facts.csv", columns="from,kind,to")
+    >>> harmonium.load("facts.csv", columns="from,kind,to", on_bad="skip")
     """
     if isinstance(source, Graph):
         return source
+    options["on_bad"] = on_bad
     if not isinstance(source, str | os.PathLike):
         from harmonium.data.formats import in_memory
 
@@ -64,7 +71,13 @@ def load(
             return graph
     if len(graph.valid) or len(graph.test) or valid == test == 0:
         return graph
-    return split(graph, seed=seed, valid=valid, test=test)
+    share = split_share(len(graph.train))
+    return split(graph, seed=seed, valid=share if valid is None else valid, test=share if test is None else test)
+
+
+def split_share(n_facts: int) -> float:
+    """The default share of valid and of test: 5 %, or as much as gives 50 facts, but no more than 10 %."""
+    return min(max(0.05, round(50 / max(n_facts, 1), 3)), 0.1)
 
 
 def convert(

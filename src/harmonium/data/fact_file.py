@@ -1,8 +1,6 @@
 """Files of facts, one row at a time with its location: TSV, CSV, JSON lines or Parquet, compressed or not."""
 
-import csv
 import json
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,29 +9,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.data.columns import COLUMNS, columns_by_title, is_header
+from harmonium.data.columns import COLUMNS, columns_by_title, is_header, title_words
 from harmonium.data.compressed import read_lines, strip_compression
 from harmonium.data.graph import Graph
+from harmonium.data.names import clean_name
+from harmonium.data.separated_text import read_cells
 from harmonium.data.triples import Triples
 from harmonium.runtime.errors import HarmoniumError, error_at
 
 LABELS = {"1": True, "true": True, "-1": False, "0": False, "false": False}
-SEPARATORS = (",", ";", "\t", "|")
 CHUNK = 2048  # facts looked up at a time
 
 Row = tuple[str, dict[str, str]]  # location ("file:line"), cell of each column
 
 
 def read_rows(path: Path, columns: Sequence[str] = COLUMNS) -> Iterator[Row]:
-    """The rows of a file; an empty or missing cell is "".
+    """The rows of a file, with clean names (`clean_name`); an empty or missing cell is "".
 
     Columns stand in the given order, or where a header (head, relation, tail) has them; it may have others too.
     """
     readers = {".jsonl": _json_rows, ".parquet": _parquet_rows}
     empty = True
-    for row in readers.get(strip_compression(path).suffix, _text_rows)(path, columns):
+    for location, cells in readers.get(strip_compression(path).suffix, _text_rows)(path, columns):
         empty = False
-        yield row
+        yield location, {column: clean_name(cell) for column, cell in cells.items()}
     if empty:
         raise HarmoniumError(f"{path}: no facts in it; each line is {', '.join(columns)}")
 
@@ -82,7 +81,7 @@ def _text_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _header(titles: Sequence[str], columns: Sequence[str], location: str) -> dict[str, int]:
-    words = [title.strip().casefold() for title in titles]
+    words = title_words(titles)
     missing = set(columns) - set(words) - set(COLUMNS)
     if missing:
         raise HarmoniumError(f"{location}: no column '{min(missing)}'; there are {', '.join(titles)}")
@@ -123,52 +122,3 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
             number += 1
             values = {column: cells[position] for column, position in positions.items()}
             yield f"{path}: row {number}", {column: "" if v is None else str(v) for column, v in values.items()}
-
-
-# Separated text --------------------------------------------------------------------------------------------------
-
-
-def read_cells(path: Path, separator: str | None = None, quotes: bool | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each row of separated text that is not blank.
-
-    Default separator: whichever gives the first line most cells. Default quotes: unless tabs separate.
-    """
-    separator = separator or _guess_separator(path)
-    quotes = separator != "\t" if quotes is None else quotes
-    text = read_lines(path)
-    if quotes:  # spaces between a closing quote and the separator
-        loose = re.compile(rf'" +(?={re.escape(separator)}|\r?\n?$)')
-        text = (loose.sub('"', line) for line in text)
-    is_spaced = separator != "\t"
-    reader = csv.reader(
-        text,
-        delimiter=separator,
-        quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
-        skipinitialspace=is_spaced,
-        strict=True,
-    )
-    line = 1
-    try:
-        for cells in reader:
-            if is_spaced:
-                cells = [cell.strip() for cell in cells]
-            if any(cells):
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise HarmoniumError(
-            f"{path}:{line}: {error}; is a quote open? `harmonium convert --no-quotes` reads quotes as plain text"
-        ) from None
-
-
-def _guess_separator(path: Path) -> str:
-    """The separator that gives the first line most cells."""
-    first = next((line for line in read_lines(path) if line.strip()), "")
-
-    def count_cells(separator: str) -> int:
-        try:
-            return len(next(csv.reader([first], delimiter=separator)))
-        except csv.Error:
-            return 0
-
-    return max(SEPARATORS, key=count_cells)

@@ -26,7 +26,7 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
     for triples, part in chunks:
         draw = _draw(triples, seed)
         part[:] = (draw < valid + test).byte() + (draw < test).byte()
-    _return_untrained(graph, chunks)
+    _return_untrained(graph.n_entities, graph.n_relations, chunks)
     parts = [select_triples(facts, assigned == number) for number in range(len(SPLITS))]
     text = f"split by seed {seed}: {valid:g} valid, {test:g} test asked for; facts over the same pair kept together"
     return replace(graph, train=parts[0], valid=parts[1], test=parts[2], notes=(*graph.notes, Note(text)))
@@ -38,11 +38,28 @@ def _draw(triples: Triples, seed: int) -> Tensor:
     return hash_ids(hash_ids(hash_ids(low) + high) + seed).double() / 2**63
 
 
-def _return_untrained(graph: Graph, chunks: list[tuple[Triples, Tensor]]) -> None:
+def hold_out(graph: Graph, share: float, seed: int) -> tuple[Triples, Triples]:
+    """The training facts without a random share of them, and that share.
+
+    Facts over the same two entities stay together where validation facts keep to that rule of `split`, so that both are
+    equally difficult; entities and relations stay trained.
+    """
+    facts = graph.train
+    keeps_pairs = not is_member(_pairs(graph.valid, graph.n_entities), _pairs(facts, graph.n_entities).unique()).any()
+    if keeps_pairs:
+        draw = _draw(facts, seed)
+    else:
+        draw = torch.rand(len(facts), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    held_out = (draw < share).byte()
+    _return_untrained(graph.n_entities, graph.n_relations, [(facts, held_out)])
+    return facts[held_out == 0], facts[held_out == 1]
+
+
+def _return_untrained(n_entities: int, n_relations: int, chunks: list[tuple[Triples, Tensor]]) -> None:
     """Assign to train, with their pairs, facts with an entity or relation that train would lack; repeat until none is."""
     while True:
-        has_entity = torch.zeros(graph.n_entities, dtype=torch.bool)
-        has_relation = torch.zeros(graph.n_relations, dtype=torch.bool)
+        has_entity = torch.zeros(n_entities, dtype=torch.bool)
+        has_relation = torch.zeros(n_relations, dtype=torch.bool)
         for triples, assigned in chunks:
             train = triples[assigned == 0]
             has_entity[train.head] = True
@@ -51,12 +68,12 @@ def _return_untrained(graph: Graph, chunks: list[tuple[Triples, Tensor]]) -> Non
         untrained = []
         for triples, assigned in chunks:
             known = has_entity[triples.head] & has_relation[triples.relation] & has_entity[triples.tail]
-            untrained.append(_pairs(triples[(assigned > 0) & ~known], graph.n_entities))
+            untrained.append(_pairs(triples[(assigned > 0) & ~known], n_entities))
         pairs = torch.cat(untrained).unique() if untrained else torch.empty(0)
         if not len(pairs):
             return
         for triples, assigned in chunks:
-            assigned[is_member(_pairs(triples, graph.n_entities), pairs)] = 0
+            assigned[is_member(_pairs(triples, n_entities), pairs)] = 0
 
 
 def _pairs(facts: Triples, n_entities: int) -> Tensor:

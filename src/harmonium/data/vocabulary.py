@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harmonium.data.name_column import NameColumn
+from harmonium.data.names import clean_name
 from harmonium.runtime.errors import HarmoniumError
 
 SEARCHED_NAMES = 1_000_000  # names compared for a suggestion, a microsecond each
@@ -38,11 +39,16 @@ class Vocabulary:
         return self.names if self.names.distinct else self.ids
 
     def __contains__(self, name: str) -> bool:
-        return name in self.ids or name in self.names
+        return bool(self._find(name))
+
+    def _find(self, name: str) -> list[int]:
+        """The ids of an identifier, else those of a label, as it is or cleaned as names are that come from files."""
+        spellings = (name, clean_name(name))
+        return next((ids for text in spellings if (ids := self.ids.find(text) or self.names.find(text))), [])
 
     def index(self, name: str) -> int:
         """The id of an identifier or a label; the error for an unknown name suggests similar ones."""
-        matches = self.ids.find(name) or self.names.find(name)
+        matches = self._find(name)
         if len(matches) == 1:
             return matches[0]
         if matches:

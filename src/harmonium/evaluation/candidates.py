@@ -34,17 +34,19 @@ class TopCandidates:
 
     scores: Tensor  # (n, k)
     ids: Tensor  # (n, k)
-    log_normaliser: Tensor  # (n, 1): log-sum-exp of the scores of all candidates
+    log_normaliser: Tensor  # (n, 1): log-sum-exp of temperature * score over all candidates
 
 
 @torch.no_grad()
-def top_candidates(scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None) -> TopCandidates:
+def top_candidates(
+    scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None, temperature: float = 1.0
+) -> TopCandidates:
     """The k best candidates of a chunk of queries; those that `mask` lowers still count in the log-normaliser."""
     scores: list[Tensor] = []
     ids: list[Tensor] = []
     log_normaliser = None
     for start, block in scorer.score_blocks(slot, queries):
-        log_normaliser = _log_add(log_normaliser, block.logsumexp(1, keepdim=True))
+        log_normaliser = _log_add(log_normaliser, (temperature * block).logsumexp(1, keepdim=True))
         if mask:
             mask(start, block)
         best = block.topk(min(k, block.shape[1]))
@@ -56,25 +58,36 @@ def top_candidates(scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: M
 
 
 @torch.no_grad()
-def score_and_log_normaliser(scorer: Scorer, slot: Slot, triples: Triples) -> tuple[Tensor, Tensor]:
-    """(n,) twice: the score of the filler of the slot in each triple, and log-sum-exp of the scores of all candidates."""
+def score_and_log_normaliser(
+    scorer: Scorer, slot: Slot, triples: Triples, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """(n,) twice: the score of what fills the slot of each triple, and log-sum-exp of temperature * score of all."""
     if not len(triples):
         return torch.empty(0), torch.empty(0)
     scorer = scorer.prepare()
-    parts = [_score_chunk(scorer, slot, chunk) for chunk in triples.chunks(chunk_size(scorer, slot, triples))]
+    chunks = triples.chunks(chunk_size(scorer, slot, triples))
+    parts = [_score_chunk(scorer, slot, chunk, temperature) for chunk in chunks]
     return torch.cat([scores for scores, _ in parts]), torch.cat([normaliser for _, normaliser in parts])
 
 
-def _score_chunk(scorer: Scorer, slot: Slot, triples: Triples) -> tuple[Tensor, Tensor]:
+def _score_chunk(scorer: Scorer, slot: Slot, triples: Triples, temperature: float) -> tuple[Tensor, Tensor]:
     scores = log_normaliser = None
     for start, block in scorer.score_blocks(slot, triples):
         rows = torch.arange(len(triples), device=block.device)
         row, column = select_block((rows, triples[slot]), start, block.shape[1])
         scores = block.new_zeros(len(triples)) if scores is None else scores
         scores[row] = block[row, column]
-        log_normaliser = _log_add(log_normaliser, block.logsumexp(1))
+        log_normaliser = _log_add(log_normaliser, (temperature * block).logsumexp(1))
     assert scores is not None and log_normaliser is not None, "a scorer yields at least one block"
     return scores, log_normaliser
+
+
+def margins(scores: Tensor, log_normaliser: Tensor, temperature: float = 1.0) -> Tensor:
+    """log p / (1 - p), p = exp(temperature * score - log_normaliser), of scores (n,) or (n, k); float64 on the CPU."""
+    log_normaliser = log_normaliser if log_normaliser.dim() == scores.dim() else log_normaliser[..., None]
+    log_p = (temperature * scores.double() - log_normaliser.double()).cpu()
+    log_p = log_p.clamp(max=-1e-7)  # the resolution of float32 scores
+    return log_p - torch.log(-torch.expm1(log_p))
 
 
 def _log_add(total: Tensor | None, block: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -16,12 +17,14 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.metrics import METRICS, Estimate, Ranks, RoundingCheck
 from harmonium.evaluation.ranking import rank
+from harmonium.evaluation.rules import RuleBaseline
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.config import EvaluateConfig, build
 from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import Tabular
 
+BASELINE_FACTS = 2000  # facts that baselines rank
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
 CANDIDATE_SPLITS = {
     "full": (),
@@ -60,7 +63,8 @@ class EvaluationSummary:
     by_category: dict[str, dict[str, Metrics]]  # 1-1, 1-N, N-1 or N-N, then side
     by_relation: dict[str, Metrics]  # most frequent first
     estimate: Estimate | None = None  # where only a sample was ranked
-    baseline: Metrics | None = None  # of the frequency baseline
+    baselines: dict[str, Metrics] = field(default_factory=dict)  # frequency, rules
+    warning: str | None = None  # where the model is not clearly better than a baseline
 
     def describe(self) -> str:
         """The protocol in one line."""
@@ -76,7 +80,7 @@ class EvaluationSummary:
             "by_side": self.by_side,
             "by_category": self.by_category,
             "by_relation": self.by_relation,
-            **({"frequency_baseline": self.baseline} if self.baseline is not None else {}),
+            **({"baselines": self.baselines, "warning": self.warning} if self.baselines else {}),
         }
 
     @classmethod
@@ -93,7 +97,8 @@ class EvaluationSummary:
                 {name: _by_name(sides) for name, sides in value["by_category"].items()},
                 _by_name(value["by_relation"]),
                 Estimate.from_json(value["estimate"]) if "estimate" in value else None,
-                _metrics(value["frequency_baseline"]) if "frequency_baseline" in value else None,
+                _by_name(value.get("baselines", {})),
+                value.get("warning"),
             )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not an evaluation: {type(error).__name__} {error}") from error
@@ -166,11 +171,11 @@ class Evaluation(Tabular):
         label = {"estimated": self.estimate.label} if self.estimate else {}
         return [{"by": by, "name": name, "side": side, **row, **label} for by, name, side, row in rows]
 
-    def summary(self, baseline: Metrics | None = None) -> EvaluationSummary:
-        """What a run keeps, with the metrics of a baseline."""
+    def summary(self, baselines: dict[str, Metrics] | None = None, warning: str | None = None) -> EvaluationSummary:
+        """What a run keeps, with the metrics of baselines."""
         return EvaluationSummary(
             self.graph.name, self.protocol, len(self.ranks), self.metrics, self.by_side, self.by_category,
-            self.by_relation, self.estimate, baseline,
+            self.by_relation, self.estimate, baselines or {}, warning,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -228,14 +233,34 @@ def _rankable(graph: Graph, triples: Triples, protocol: EvaluateConfig) -> Tripl
     return triples[~graph.unseen(triples)] if protocol.unseen == "drop" else triples
 
 
-def evaluate_with_baseline(scorer: Scorer, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
-    """What a run keeps: metrics on the split of the protocol and the frequency baseline's.
+def evaluate_with_baselines(scorer: Scorer, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
+    """What a run keeps: metrics on the split of the protocol and those of two baselines, frequency and one-step rules.
 
-    A split without facts to rank is replaced by valid; without any there is no evaluation.
+    A split without facts to rank is replaced by valid; without any there is no evaluation. Baselines rank at most
+    `BASELINE_FACTS` facts, a random sample; their metrics have `queries`, their number.
     """
     rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
-    baseline = evaluate_scorer(Frequency(graph), graph, protocol)
-    return evaluate_scorer(scorer, graph, protocol).summary(baseline.metrics)
+    evaluation = evaluate_scorer(scorer, graph, protocol)
+    facts = draw_facts(_select_facts(graph, protocol, None)[0], BASELINE_FACTS)
+    whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
+    model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts)
+    baselines, warnings = {}, []
+    for name, baseline in (("frequency", Frequency(graph)), ("rules", RuleBaseline(graph))):
+        ranked = evaluate_scorer(baseline, graph, protocol, facts)
+        baselines[name] = ranked.metrics | {"queries": len(ranked.ranks)}
+        warnings += _doubts(name, model, ranked)
+    return evaluation.summary(baselines, "; ".join(warnings) or None)
+
+
+def _doubts(name: str, model: Evaluation, baseline: Evaluation) -> list[str]:
+    """A warning where the mean reciprocal rank is not clearly (two standard errors) above that of a baseline."""
+    ties = model.protocol.ties
+    difference = 1 / model.ranks.values(ties).cpu() - 1 / baseline.ranks.values(ties).cpu()
+    error = float(difference.std()) / math.sqrt(len(difference)) if len(difference) > 1 else math.inf
+    if float(difference.mean()) > 2 * error:
+        return []
+    mrr = f"MRR {model.metrics['mrr']:.3f} against {baseline.metrics['mrr']:.3f}"
+    return [f"the model is not clearly better than the {name} baseline ({mrr} on {len(difference):,} queries)"]

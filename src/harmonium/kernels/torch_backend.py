@@ -2,7 +2,8 @@
 
 Linear forms never compose a candidate: score = (T'c).e is one matrix product. Quadratic forms over shared candidates
 use squared projections, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k' and q_k = T'u_k, so no
-(queries, candidates, dim) tensor exists; when gradients are wanted the definition is recomputed in pieces instead.
+(queries, candidates, dim) tensor exists. When gradients are wanted, W of low rank is projected on its own directions
+(projections.py), and the definition with a full W is recomputed in pieces.
 Where a candidate has fewer coordinates than the form (tensor products), the form is pulled back to it: e'(T'AT)e.
 """
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harmonium.kernels import blockwise
+from harmonium.kernels import blockwise, projections
 from harmonium.kernels.gather import gather_dot, gather_rows
 from harmonium.kernels.interfaces import Loss, SlotMapLike
 from harmonium.kernels.precision import operand_dtype
@@ -32,9 +33,11 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
         query, constant = linear_query(form, slot_map)
         squares = (candidates[:, :, None] * candidates[:, None, :]).flatten(1)  # (n, slot_dim^2)
         return _linear_scores(constant, query, candidates) + _pulled_back(form, slot_map).flatten(1) @ squares.T
-    if torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
+        return _squared_projections(form, slot_map, candidates)
+    if form.basis is None:
         return _composed_in_pieces(form, slot_map, candidates)
-    return _squared_projections(form, slot_map, candidates)
+    return _projected_scores(form, slot_map, candidates)
 
 
 def sampled_scores(
@@ -93,11 +96,14 @@ def linear_query(form: QuadraticForm, slot_map: SlotMapLike) -> tuple[Tensor, Te
 
 
 def _linear_scores(constant: Tensor, query: Tensor, candidates: Tensor) -> Tensor:
-    """(b, n): query . candidate + constant. On a GPU the candidates are padded to a multiple of 8, for fast products."""
+    """(b, n): query . candidate + constant."""
+    return torch.addmm(constant, query, _padded(candidates).T)[:, : len(candidates)]
+
+
+def _padded(candidates: Tensor) -> Tensor:
+    """On a GPU the candidates padded to a multiple of 8, for fast products."""
     n = len(candidates)
-    if candidates.is_cuda and n % 8:
-        candidates = F.pad(candidates, (0, 0, 0, -n % 8))
-    return torch.addmm(constant, query, candidates.T)[:, :n]
+    return F.pad(candidates, (0, 0, 0, -n % 8)) if candidates.is_cuda and n % 8 else candidates
 
 
 def _squared_projections(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
@@ -111,6 +117,16 @@ def _squared_projections(form: QuadraticForm, slot_map: SlotMapLike, candidates:
         projected = vectors[part] @ candidates.T  # (step, k, n)
         scores[part] += torch.einsum("k,bkn->bn", values, projected.square_())
     return scores
+
+
+def _projected_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
+    """With gradients: 1 + rank products with each candidate, of the linear query and of the directions of W."""
+    core, basis = cast(Tensor, form.core), cast(Tensor, form.basis)
+    query, constant = linear_query(form, slot_map)
+    padded = _padded(candidates)
+    scores = torch.addmm(constant, query, padded.T)
+    scores = scores + projections.quadratic_scores(core, slot_map.pull_back(basis.T), padded)
+    return scores[:, : len(candidates)]
 
 
 def _composed_in_pieces(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:

@@ -25,7 +25,9 @@ def build_model(
         composition, n_entities, n_relations, config.entity_dim, form, relation_dim, config.normalise,
         config.reciprocal, world, getattr(torch, config.entity_dtype),
     )  # fmt: skip
-    return model if seed is None else model.initialise(config.initialisation, torch.Generator().manual_seed(seed))
+    if seed is None:
+        return model
+    return model.initialise(config.initialisation, torch.Generator().manual_seed(seed), config.initial_spread)
 
 
 NAMES = {"distmult": "DistMult", "hole": "HolE", "complex": "ComplEx", "tensorproduct": "TPR"}

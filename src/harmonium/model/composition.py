@@ -224,6 +224,13 @@ class ComplEx(Composition):
         (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
         return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
 
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        """For tails head * relation; for the others the product of the tail with the conjugate of the known vector."""
+        if slot_map.slot is Slot.TAIL:
+            return self.compose(slot_map.first, slot_map.second, cotangent)
+        (a, b), (c, d) = slot_map.first.chunk(2, dim=-1), (slot_map.second * cotangent).chunk(2, dim=-1)
+        return torch.cat([a * c + b * d, a * d - b * c], dim=-1)
+
     def product(self, slot_map: SlotMap) -> ElementwiseProduct | None:
         if slot_map.slot is not Slot.TAIL:
             return None

@@ -62,16 +62,24 @@ class GradientGraph(nn.Module, Scorer):
         self.entity = nn.Parameter(torch.empty(n_local, entity_dim, dtype=entity_dtype))
         self.relation = nn.Parameter(torch.empty(n_relations * (2 if reciprocal else 1), relation_dim))
 
-    def initialise(self, how: str = "calibrated", generator: torch.Generator | None = None) -> GradientGraph:
-        """`paper`: random directions, small W and b. `calibrated`: also scores of unit spread, W along b."""
+    def initialise(
+        self, how: str = "calibrated", generator: torch.Generator | None = None, spread: float | None = None
+    ) -> GradientGraph:
+        """`paper`: random vectors, small W and b. `calibrated`: also scores of unit spread, W along b.
+
+        `spread` is the standard deviation of vectors, default 1 / sqrt(dim). Where vectors are not normalised, a given
+        one decides the spread of scores, and a calibrated Harmony starts as the plain model (`Harmony.start_as_sum`).
+        """
         if how not in INITIALISATIONS:
             raise HarmoniumError(f"no initialisation '{how}'; there are {', '.join(INITIALISATIONS)}")
         with torch.no_grad():
-            draw_rows(self.entity, self.n_entities, self.local_rows, generator)
-            draw_rows(self.relation, len(self.relation), slice(0, len(self.relation)), generator)
+            draw_rows(self.entity, self.n_entities, self.local_rows, generator, spread)
+            draw_rows(self.relation, len(self.relation), slice(0, len(self.relation)), generator, spread)
             if isinstance(self.form, Harmony):
                 self.form.initialise(generator)
-            if how == "calibrated":
+            if how == "calibrated" and spread is not None and not self.normalise:
+                self.form.start_as_sum()
+            elif how == "calibrated":
                 sizes, count = (self.n_entities, self.n_relations, self.n_entities), (CALIBRATION_TRIPLES,)
                 triples = Triples(*(torch.randint(size, count, generator=generator) for size in sizes))
                 self.form.calibrate(self.compose(triples))
@@ -171,14 +179,18 @@ class GradientGraph(nn.Module, Scorer):
         return EntityVectors(vectors.all, self.relation, False, block_size)
 
 
-def draw_rows(table: Tensor, n: int, local_rows: slice, generator: torch.Generator | None) -> None:
-    """Fill the rows `local_rows` of a table (n, dim) with random directions, the same however the table is sharded.
+def draw_rows(
+    table: Tensor, n: int, local_rows: slice, generator: torch.Generator | None, spread: float | None = None
+) -> None:
+    """Fill the rows `local_rows` of a table (n, dim) with normal numbers, the same however the table is sharded.
 
-    All rows are drawn in order, block by block, and those of other processes dropped.
+    Their standard deviation is `spread`, default 1 / sqrt(dim). All rows are drawn in order, block by block, and those
+    of other processes dropped.
     """
+    divisor = table.shape[1] ** 0.5 if spread is None else 1 / spread
     starts = [*range(0, max(1, n - DRAWN_ROWS), DRAWN_ROWS), n]
     for first, last in itertools.pairwise(starts):
-        block = torch.empty(last - first, table.shape[1]).normal_(generator=generator).div_(table.shape[1] ** 0.5)
+        block = torch.empty(last - first, table.shape[1]).normal_(generator=generator).div_(divisor)
         low, high = max(first, local_rows.start), min(last, local_rows.stop)
         if low < high:
             table[low - local_rows.start : high - local_rows.start] = block[low - first : high - first]

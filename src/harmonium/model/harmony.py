@@ -52,6 +52,11 @@ class Sum(nn.Module):
         if self.scale.requires_grad:
             self.scale.copy_(1 / composed.sum(-1).std().clamp(min=1e-12))
 
+    @torch.no_grad()
+    def start_as_sum(self) -> None:
+        """Start with the sum of x as the score."""
+        self.scale.fill_(1)
+
 
 class Harmony(nn.Module):
     """W, b and the faithfulness lambda.
@@ -106,6 +111,16 @@ class Harmony(nn.Module):
             self.free.zero_()[0, 0] = self.cap
         stretch = 1 / (1 - self.tau * self.cap)
         self.bias.copy_(direction * 2 / (stretch * (composed @ direction).std().clamp(min=1e-12)))
+
+    @torch.no_grad()
+    def start_as_sum(self) -> None:
+        """Start as the plain model, with the sum of x as the score: b = 2 and W = 0, however small the vectors are.
+
+        Scores of unit spread would need a huge b for small vectors. W starts at zero since C alone does: F is random, so
+        C has a gradient from the first step, and F from the second.
+        """
+        self.bias.fill_(2)
+        self.free.zero_()
 
     @property
     def tau(self) -> float:
@@ -259,7 +274,7 @@ def _frobenius(core: Tensor, basis: Tensor | None) -> Tensor:
         norm: Tensor = torch.linalg.matrix_norm(core)
         return norm
     gram_core = basis.T @ basis @ core
-    return (gram_core * gram_core.T).sum().clamp(min=0).sqrt()
+    return (gram_core * gram_core.T).sum().clamp(min=torch.finfo(core.dtype).tiny).sqrt()  # at 0 no gradient, not nan
 
 
 def _spectral(core: Tensor, basis: Tensor | None) -> Tensor:

@@ -186,10 +186,11 @@ class BatchScorer:
         scores = [dispatch.all_scores(self.form, slot_map, candidates) for _, candidates in blocks]
         return scores[0] if len(scores) == 1 else torch.cat(scores, dim=1)
 
-    def score_reciprocal_relations(self) -> Tensor:
-        """(b, n_relations): the scores of the second vectors of all relations for the reversed triples."""
-        slot_map = SlotMap(self.composition, Slot.RELATION, self.tail, self.head, self.relations.shape[-1])
-        return dispatch.all_scores(self.form, slot_map, self.relations[self.n_relations :])
+    def score_relation_vectors(self, reverse: bool = False) -> Tensor:
+        """(b, n_vectors): the scores of all relation vectors, second ones included, with the triples or reversed ones."""
+        first, second = (self.tail, self.head) if reverse else (self.head, self.tail)
+        slot_map = SlotMap(self.composition, Slot.RELATION, first, second, self.relations.shape[-1])
+        return dispatch.all_scores(self.form, slot_map, self.relations)
 
     def score_sampled(self, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(b, n) for each slot: the scores of the candidates ids (b, n) of each query, all slots at once."""

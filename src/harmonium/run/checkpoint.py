@@ -26,6 +26,7 @@ from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.run import sharded_checkpoint
 from harmonium.run.environment import environment
+from harmonium.run.selection import Selection
 from harmonium.run.stop_signal import StopSignal
 from harmonium.runtime import folders, storage, tensor_file
 from harmonium.runtime.config import Config, TrainConfig
@@ -57,9 +58,16 @@ class Resumable(Protocol):
 class Checkpoints:
     """The checkpoints of one training: saves when due, keeps the last ones, restores the newest intact one."""
 
-    def __init__(self, run: Path, settings: TrainConfig, device: str, world: World | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        settings: TrainConfig,
+        device: str,
+        world: World | None = None,
+        selection: Selection | None = None,
+    ) -> None:
         self.run, self.folder, self.settings, self.device = run, run / UNFINISHED, settings, device
-        self.world = world
+        self.world, self.selection = world, selection
         self.stop_signal = StopSignal()
         self.saved_step: int | None = None  # from which training can be resumed
         self.last_save = time.monotonic()
@@ -179,15 +187,21 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def begin(
-    path: Path, overwrite: bool, config: Config, graph: Graph, device: str, world: World | None = None
+    path: Path,
+    overwrite: bool,
+    config: Config,
+    graph: Graph,
+    device: str,
+    world: World | None = None,
+    selection: Selection | None = None,
 ) -> Iterator[Checkpoints]:
     """Start a training into a run folder; one that fails before its first checkpoint leaves nothing behind."""
-    checkpoints = Checkpoints(path, config.train, device, world)
+    checkpoints = Checkpoints(path, config.train, device, world, selection)
     with _locked(path, world):
         run_on_main(world, lambda: folders.reserve(path, overwrite))
         try:
             with _explain_write_errors(path):
-                run_on_main(world, lambda: _prepare(checkpoints.folder, config, graph, device))
+                run_on_main(world, lambda: _prepare(checkpoints, config, graph))
             if world is not None and world.any([not folders.is_unfinished(path)])[0]:
                 raise HarmoniumError(f"{path} is not visible to every process; choose a folder that all machines share")
             with checkpoints.resume_hint():
@@ -201,13 +215,15 @@ def begin(
             raise
 
 
-def _prepare(folder: Path, config: Config, graph: Graph, device: str) -> None:
+def _prepare(checkpoints: Checkpoints, config: Config, graph: Graph) -> None:
     """Replace the checkpoints of an earlier training by the settings and the graph of a new one."""
+    folder, device, selection = checkpoints.folder, checkpoints.device, checkpoints.selection
     (folder / "training.json").unlink(missing_ok=True)  # first: without it there is nothing to resume
     _remove_all_but(folder, {"lock"})
     files = {"data.graph": storage.write(folder / "data.graph", graph_file.parts(graph))}
     training = {"format": FORMAT, "environment": environment(device), "device": device, "files": files}
-    _write_training(folder, training, config)
+    chosen = {} if selection is None else {"selection": selection.to_json()}
+    _write_training(folder, training | chosen, config)
 
 
 def _write_training(folder: Path, training: dict[str, Any], config: Config) -> None:
@@ -231,7 +247,8 @@ def reopen(
                 run_on_main(world, lambda: _write_training(folder, training, config))
         if world is None or world.is_main:
             _warn_of_changes(path, training["environment"], environment(training["device"]))
-        checkpoints = Checkpoints(path, config.train, training["device"], world)
+        selection = Selection.from_json(training["selection"]) if "selection" in training else None
+        checkpoints = Checkpoints(path, config.train, training["device"], world, selection)
         with checkpoints.resume_hint():
             yield checkpoints, config, graph
 

@@ -6,6 +6,7 @@
     model.safetensors   the parameters of the best model
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
+    selection.json      how the settings were chosen, where they were
 
 A folder is written under a temporary name beside its path and renamed when complete, so it exists whole or not at all.
 """
@@ -30,6 +31,7 @@ from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.environment import environment
+from harmonium.run.selection import Selection
 from harmonium.runtime import folders, storage, tensor_file
 from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
@@ -38,6 +40,7 @@ from harmonium.runtime.untrusted import refuse_pickle
 
 FORMAT = 3
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
+SELECTION = "selection.json"  # only where settings were chosen
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
 
@@ -54,6 +57,7 @@ class History:
     best_epoch: int = 0
     stopped: str = "all epochs done"
     backend: str = ""  # the kernels that computed scores, and why no faster ones
+    harmony: dict[str, Any] | None = None  # how W and b were fitted, where that was done after the vectors
 
     @property
     def seconds(self) -> float:
@@ -74,6 +78,7 @@ class Run:
     evaluation: EvaluationSummary | None = None  # none: the graph has neither test nor validation facts
     path: Path | None = None
     environment: dict[str, str] = field(default_factory=environment)  # where it was trained
+    selection: Selection | None = None  # how the settings were chosen; none: they were given
 
     @property
     def metrics(self) -> Metrics:
@@ -99,6 +104,8 @@ class Run:
             "history.jsonl": "".join(json.dumps(row) + "\n" for row in self.history.rows).encode(),
             "metrics.json": storage.to_json(self.evaluation.to_json() if self.evaluation else {}),
         }
+        if self.selection is not None:
+            files[SELECTION] = storage.to_json(self.selection.to_json())
         with folders.replace_atomically(path) as temporary:
             manifest = {
                 "format": FORMAT,
@@ -107,6 +114,7 @@ class Run:
                 "best_epoch": self.history.best_epoch,
                 "stopped": self.history.stopped,
                 "backend": self.history.backend,
+                "harmony": self.history.harmony,
                 "files": {name: storage.write(temporary / name, content) for name, content in files.items()},
             }
             storage.write(temporary / "run.json", storage.manifest_bytes(manifest))
@@ -156,10 +164,13 @@ def _read_files(path: Path, manifest: dict[str, Any]) -> Run:
     model = build_model(config.model, graph.n_entities, graph.n_relations, seed=None)
     model.load_state_dict(tensor_file.read(path / "model.safetensors")[0], assign=True)
     rows = [json.loads(line) for line in (path / "history.jsonl").read_bytes().splitlines()]
-    history = History(rows, manifest["best_epoch"], manifest["stopped"], manifest["backend"])
+    history = History(rows, manifest["best_epoch"], manifest["stopped"], manifest["backend"], manifest.get("harmony"))
     metrics = json.loads((path / "metrics.json").read_bytes())
     evaluation = EvaluationSummary.from_json(metrics) if metrics else None
-    return Run(config, graph, model.eval(), history, evaluation, path, manifest["environment"])
+    selection = None
+    if SELECTION in manifest["files"]:
+        selection = Selection.from_json(json.loads((path / SELECTION).read_bytes()))
+    return Run(config, graph, model.eval(), history, evaluation, path, manifest["environment"], selection)
 
 
 def _checksum(parts: Iterable[Any]) -> str:

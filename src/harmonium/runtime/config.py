@@ -47,6 +47,9 @@ class ModelConfig:
     initialisation: Literal["calibrated", "paper"] = option(
         "calibrated", "Initial values; calibrated: scores of unit variance, W aligned with b."
     )
+    initial_spread: float | None = option(
+        None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", above=0
+    )
     normalise: bool = option(True, "Normalise embeddings to length one.")
     reciprocal: bool = option(False, "A second vector per relation, which answers head queries as tail queries.")
     dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0)
@@ -89,6 +92,11 @@ class TrainConfig:
     )
     type_loss: float = option(
         0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0
+    )
+    harmony: Literal["joint", "after", "optional"] = option(
+        "joint",
+        "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "
+        "optional: after, and not where validation prefers the plain model.",
     )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
     evaluate_every: int = option(5, "Epochs between validations.", least=1)
@@ -142,16 +150,9 @@ class Config:
         """Settings from a TOML file or a recipe's name, then `key=value` overrides such as `model.faithfulness=inf`."""
         if source is None:
             return cls.of({}, overrides)
-        path = _find(source)
-        refuse_pickle(path)
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            tree = tomllib.loads(text)
-        except OSError as error:
-            raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
-        except (ValueError, RecursionError) as error:  # tomllib passes on what int() and deep nesting raise
-            raise HarmoniumError(f"{path}: not TOML: {error}") from error
+        path, text, tree = read_toml(source)
         tree.pop("published", None)  # the numbers that a recipe should reproduce, for benchmarks/reproduce.py
+        tree.pop("search", None)  # what training/selection.py may change
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
         return cls.of(tree, overrides, str(path), locations)
 
@@ -182,6 +183,24 @@ class Config:
 def recipes() -> list[str]:
     """The names of the recipes in the package, such as paper/FB15K/hhole-1."""
     return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".toml") for path in RECIPES.rglob("*.toml"))
+
+
+def presets() -> list[str]:
+    """The names of the recipes for any graph: best, fast, ..."""
+    return [name for name in recipes() if "/" not in name]
+
+
+def read_toml(source: str | Path) -> tuple[Path, str, dict[str, Any]]:
+    """The path, the text and the values of a TOML file, given by its path or by the name of a recipe."""
+    path = _find(source)
+    refuse_pickle(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return path, text, tomllib.loads(text)
+    except OSError as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:  # tomllib passes on what int() and deep nesting raise
+        raise HarmoniumError(f"{path}: not TOML: {error}") from error
 
 
 def _find(source: str | Path) -> Path:

@@ -66,13 +66,14 @@ def full_softmax(scorer: BatchScorer) -> Tensor:
 def relation_softmax(scorer: BatchScorer) -> Tensor:
     """Cross-entropy of the true relation against all relations (Chen et al. 2021).
 
-    With reciprocal relations also of the reversed triple, among the second vectors.
+    With reciprocal relations it is against the vectors of all relations and of their inverses: the first vector is the
+    answer for a triple as it stands, the second one for the reversed triple.
     """
-    scores = [scorer.score_slot(Slot.RELATION)]
+    loss = F.cross_entropy(scorer.score_relation_vectors(), scorer.batch.relation)
     if scorer.reciprocal:
-        scores.append(scorer.score_reciprocal_relations())
-    losses = [F.cross_entropy(each, scorer.batch.relation) for each in scores]
-    return torch.stack(losses).mean()
+        reversed_scores = scorer.score_relation_vectors(reverse=True)
+        loss = (loss + F.cross_entropy(reversed_scores, scorer.reciprocal_ids)) / 2
+    return loss
 
 
 class TypeHead(nn.Module):

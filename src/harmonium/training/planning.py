@@ -5,8 +5,6 @@ Everything is built at full size, so memory is measured. Where the tables alone 
 
 import math
 import os
-import re
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,13 +24,14 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
+from harmonium.training.cost import count_parameters, count_tables, free_memory, now, time_steps
 from harmonium.training.fit import validation_sample
+from harmonium.training.search import for_vectors
 from harmonium.training.state import TrainingState
 from harmonium.training.train import load_graph, read_settings
 
-WARM_UP = 4  # steps that are not timed: the first ones allocate, or capture a CUDA graph
 GROWTH = 2  # where only some chunks of queries are tried, the largest of all takes about twice their memory
-STEP_SECONDS, RANKING_SECONDS = 0.8, 0.25  # time spent on timing steps, and on each of three rankings
+RANKING_SECONDS = 0.25  # time spent on timing each of three rankings
 
 
 @dataclass(frozen=True)
@@ -62,61 +61,40 @@ class Plan:
 
 
 def plan(
+    data: str | Path | Graph | None = None,
     config: Config | str | Path | None = None,
-    data: str | Graph | None = None,
     overrides: Sequence[str] = (),
 ) -> Plan:
     """How long a training would take on this machine, and how much memory, from about two seconds of it.
 
     >>> harmonium.plan(data="FB15K-237", overrides=["model.entity_dim=256"]).total_seconds
     """
-    config, graph = load_graph(read_settings(config, overrides), data)
+    config, graph = load_graph(for_vectors(read_settings(config, overrides)), data)
     settings, device = config.train, pick_device(config.train.device)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     parameters = count_parameters(config, graph)
     steps = math.ceil(len(graph.split("train")) / settings.batch_size)
     header = (graph.name, str(device), parameters, settings.epochs, steps)
-    tables = _count_tables(config, graph, parameters, device)
+    tables = count_tables(config, graph, parameters, device)
     memory = {"program and graph": _resident_memory(device)} | tables
-    if sum(tables.values()) > _free_memory(device):
+    if sum(tables.values()) > free_memory(device):
         return Plan(*header, False, math.nan, {}, memory)
     return Plan(*header, True, *_measure(config, graph, device, memory))
-
-
-def count_parameters(config: Config, graph: Graph) -> int:
-    """Number of parameters; nothing is allocated."""
-    with torch.device("meta"):
-        model = build_model(config.model, graph.n_entities, graph.n_relations, seed=None)
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _count_tables(config: Config, graph: Graph, parameters: int, device: torch.device) -> dict[str, int]:
-    """Bytes on the device: 4 per parameter, 2 in a bfloat16 entity table, and 4 per number of optimiser state.
-
-    Adam keeps two numbers per parameter, Adagrad one, row-wise Adagrad one per entity. The best model is a copy.
-    """
-    entities, dim, optimiser = graph.n_entities, config.model.entity_dim, config.train.optimiser
-    dense = parameters - entities * dim  # relations, W and b
-    if config.train.entity_storage == "host" and device.type != "cpu":
-        entities = 0
-    model = 4 * dense + (2 if config.model.entity_dtype == "bfloat16" else 4) * entities * dim
-    state = {"adam": 2 * (dense + entities * dim), "adagrad": dense + entities * dim, "row-adagrad": dense + entities}
-    return {"model": model, "best model": model if len(graph.valid) else 0, "optimiser": 4 * state[optimiser]}
 
 
 def _measure(
     config: Config, graph: Graph, device: torch.device, memory: dict[str, int]
 ) -> tuple[float, dict[str, float], dict[str, int]]:
     """Seconds of a step, seconds of a training by what takes them, and bytes by what they hold."""
-    settings, protocol, start = config.train, config.evaluate, _now()
+    settings, protocol, start = config.train, config.evaluate, now()
     model = build_model(config.model, graph.n_entities, graph.n_relations, settings.seed)
     state = TrainingState(model.move_to(device, settings.entity_storage), graph.train.to(device), settings)
-    step, building = state.training_step, _now() - start
-    step_seconds = _time_steps(state)
-    start = _now()
+    step, building = state.training_step, now() - start
+    step_seconds = time_steps(state)
+    start = now()
     state.check()
-    check_seconds = _now() - start
+    check_seconds = now() - start
     after_steps = _resident_memory(device)
     memory = memory | {
         "optimiser": _total_bytes(step.state_dict().values()),
@@ -140,21 +118,6 @@ def _measure(
     return step_seconds, seconds, {name: max(0, size) for name, size in memory.items()}
 
 
-def _time_steps(state: TrainingState) -> float:
-    """The mean time of real steps without the slowest tenth, when other programs may have run."""
-    batches = state.batches()
-    for _ in range(WARM_UP):
-        state.training_step(batches[0])
-    times: list[float] = []
-    start = _now()
-    while len(times) < 3 or _now() - start < STEP_SECONDS:
-        step_start = _now()
-        state.training_step(batches[len(times) % len(batches)])
-        times.append(_now() - step_start)
-    kept = sorted(times)[: math.ceil(0.9 * len(times))]
-    return sum(kept) / len(kept)
-
-
 def _time_ranking(
     scorer: Scorer, graph: Graph, protocol: EvaluateConfig, triples: Triples | None, device: torch.device
 ) -> float:
@@ -163,10 +126,10 @@ def _time_ranking(
         return 0.0
 
     def timed(count: int) -> float:
-        start = _now()
+        start = now()
         part = triples[torch.linspace(0, len(triples) - 1, count).long()]
         evaluate_scorer(scorer, graph, protocol, part, device=device)
-        return _now() - start
+        return now() - start
 
     timed(1)  # warm-up
     first = timed(1)
@@ -176,13 +139,6 @@ def _time_ranking(
         count = min(4 * count, len(triples))
         seconds = timed(count)
     return first + max(0.0, seconds - first) / max(1, count - 1) * (len(triples) - 1)
-
-
-def _now() -> float:
-    """Seconds, when all that was started on a GPU has ended."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 @torch.no_grad()
@@ -206,14 +162,3 @@ def _resident_memory(device: torch.device) -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux: only the counted tables are known
         return 0
-
-
-def _free_memory(device: torch.device) -> float:
-    """Bytes that can still be allocated."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-    except OSError:
-        match = None
-    return 1024 * int(match[1]) if match else math.inf

@@ -31,6 +31,7 @@ class Progress:
     metric: str
     best: float
     backend: str
+    stage: str = "training"
 
 
 class TrainingState:

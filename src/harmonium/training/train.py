@@ -8,13 +8,14 @@ from pathlib import Path
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
-from harmonium.evaluation.evaluation import evaluate_with_baseline
+from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import checkpoint
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
+from harmonium.run.selection import Selection
 from harmonium.runtime import torchrun
 from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
@@ -23,43 +24,59 @@ from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
 from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
 from harmonium.training.fit import fit
 from harmonium.training.initial_vectors import import_embeddings
+from harmonium.training.search import Search, for_vectors, select
 from harmonium.training.state import Progress
 from harmonium.training.tracking import Log, tracking
 
+DEFAULT = "best"  # the preset used where no settings are given
 OnProgress = Callable[[Progress], None]
 
 
 def train(
+    data: str | Path | Graph | None = None,
     config: Config | str | Path | None = None,
-    data: str | Graph | None = None,
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
     overwrite: bool = False,
     progress: OnProgress | None = None,
     track: Sequence[str] = (),
+    minutes: float | None = None,
 ) -> Run:
     """Train a model on a graph, evaluate it, and write a run folder to `out` if given.
 
-    `track` also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI` or `csv:FILE`.
+    `config` is a preset (best, fast, plain, paper), another recipe or file of settings, or a `Config`. The default, best,
+    chooses the model that ranks held-out facts of this graph best, within the time budget of `minutes`; settings in
+    `overrides` stay fixed. `track` also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI` or `csv:FILE`.
 
-    >>> run = harmonium.train(data="atlas", overrides=["model.entity_dim=32", "train.epochs=20"], out="runs/small")
+    >>> run = harmonium.train("atlas", out="runs/atlas")
+    >>> run = harmonium.train("atlas", "plain", overrides=["model.entity_dim=32", "train.epochs=20"], out="runs/small")
     """
-    settings, folder = read_settings(config, overrides), None if out is None else Path(out)
+    folder = None if out is None else Path(out)
     if torchrun.rank():  # only the main process reports
         progress, track = None, ()
     with process_group() as world:
+        settings, search = read_recipe(config, overrides, alone=world is None)
+        if minutes is not None and search is None:
+            raise HarmoniumError(
+                "a time budget (minutes) needs settings with a table [search], such as the preset best"
+            )
         if folder is not None:
             if torchrun.restart_count() and run_on_main(world, partial(_holds_training, folder, settings)):
                 return resume(folder, progress=progress, track=track)
             run_on_main(world, partial(reserve, folder, overwrite))
         settings, graph = load_graph(settings, data, world)
+        selection = None
+        if search is not None:
+            settings, selection = select(settings, search, graph, fixed_keys(overrides), minutes, progress)
         device = str(pick_device(settings.train.device))
-        saving = checkpoint.begin(folder, overwrite, settings, graph, device, world) if folder else nullcontext()
+        saving = (
+            checkpoint.begin(folder, overwrite, settings, graph, device, world, selection) if folder else nullcontext()
+        )
         with saving as checkpoints:
             model = _build(settings, graph, world)
             with tracking(track, settings) as log:
                 history = fit(model, graph, settings, progress, log, checkpoints)
-                return _evaluate_and_save(settings, graph, model, history, log, checkpoints)
+                return _finish(settings, graph, model, history, log, checkpoints, selection)
 
 
 def resume(
@@ -82,7 +99,7 @@ def resume(
             model = _build(settings, graph, world)
             with tracking(track, settings) as log:
                 history = fit(model, graph, settings, progress, log, checkpoints)
-                return _evaluate_and_save(settings, graph, model, history, log, checkpoints)
+                return _finish(settings, graph, model, history, log, checkpoints, checkpoints.selection)
     if overrides and (folder / "run.json").is_file():
         raise HarmoniumError(f"{folder} is finished and its settings cannot change; train again with other settings")
     with suppress(OSError):
@@ -90,12 +107,30 @@ def resume(
     return Run.load(folder)
 
 
+def read_recipe(
+    config: Config | str | Path | None, overrides: Sequence[str], alone: bool = True
+) -> tuple[Config, Search | None]:
+    """Settings with overrides applied, and what may still be chosen; default: the preset best.
+
+    Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
+    """
+    if isinstance(config, Config):
+        return Config.of(asdict(config), overrides), None
+    config = config or (DEFAULT if alone else "paper")
+    return Config.read(config, overrides), Search.read(config) if alone else None
+
+
+def fixed_keys(overrides: Sequence[str]) -> list[str]:
+    """The keys of `key=value` overrides."""
+    return [override.partition("=")[0].strip() for override in overrides]
+
+
 def read_settings(config: Config | str | Path | None, overrides: Sequence[str]) -> Config:
-    """Settings as `train`, `plan` and `tune` accept them, with overrides applied."""
-    return Config.of(asdict(config), overrides) if isinstance(config, Config) else Config.read(config, overrides)
+    """Settings as `plan` and `tune` accept them, with overrides applied."""
+    return read_recipe(config, overrides)[0]
 
 
-def load_graph(settings: Config, data: str | Graph | None, world: World | None = None) -> tuple[Config, Graph]:
+def load_graph(settings: Config, data: str | Path | Graph | None, world: World | None = None) -> tuple[Config, Graph]:
     """The graph to train on, and the settings with its name; processes of a machine share what is downloaded."""
     source = settings.data if data is None else data
     with local_main_first(world):
@@ -114,12 +149,15 @@ def _holds_training(folder: Path, settings: Config) -> bool:
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
     """A new model, after a check that all processes are to train the same one."""
     if world is not None:
+        if settings.model.harmony and settings.train.harmony != "joint":
+            raise HarmoniumError("several processes train W with the vectors; set train.harmony=joint")
         versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
         world.check_agreement(
             {**versions, "settings": replace(settings, data="").to_toml(), "graph": graph.fingerprint()}
         )
     try:
-        model = build_model(settings.model, graph.n_entities, graph.n_relations, settings.train.seed, world)
+        shape = for_vectors(settings).model
+        model = build_model(shape, graph.n_entities, graph.n_relations, settings.train.seed, world)
     except (RuntimeError, MemoryError) as error:
         raise out_of_memory_error(error, "lower model.entity_dim or model.rank") from error
     if settings.train.initial_vectors is not None:
@@ -127,18 +165,34 @@ def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph
     return model
 
 
-def _evaluate_and_save(
+def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
+    """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
+    from harmonium.training.harmony_fit import fit_harmony
+
+    fitted = fit_harmony(model, graph, settings)
+    if fitted.preferred or settings.train.harmony == "after":
+        model.form = fitted.form
+        model_settings = fitted.settings
+    else:
+        model_settings = replace(settings.model, harmony=False)
+    return replace(settings, model=model_settings), replace(history, harmony=fitted.to_json())
+
+
+def _finish(
     settings: Config,
     graph: Graph,
     model: GradientGraph,
     history: History,
     log: Log | None,
     checkpoints: Checkpoints | None,
+    selection: Selection | None,
 ) -> Run:
     """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
-    evaluation, world = evaluate_with_baseline(model.cpu(), graph, settings.evaluate), model.world
-    run = Run(settings, graph, model, history, evaluation, environment=environment(device))
+    if settings.model.harmony and settings.train.harmony != "joint":
+        settings, history = add_harmony(model, graph, settings, history)
+    evaluation, world = evaluate_with_baselines(model.cpu(), graph, settings.evaluate), model.world
+    run = Run(settings, graph, model, history, evaluation, environment=environment(device), selection=selection)
     model.gather_entities()
     if log and evaluation:
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})

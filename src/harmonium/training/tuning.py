@@ -12,20 +12,31 @@ from harmonium.model.build import build_model
 from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.fit import fit
+from harmonium.training.search import for_vectors
 from harmonium.training.train import load_graph, read_settings
 
 SPACE: dict[str, Any] = {  # the form of a search space in TOML: lists of choices, or ranges; "none" unsets a setting
     "model": {
-        "entity_dim": [32, 64, 128],
+        "composition": ["complex", "distmult", "hole"],
+        "entity_dim": [64, 128, 256],
+        "reciprocal": [True, False],
+        "harmony": [False, True],
         "faithfulness": {"low": 0.5, "high": 8.0, "log": True},
-        "rank": ["none", 8, 32],
+        "rank": [1, 4, 16],
     },
     "train": {
-        "learning_rate": {"low": 3e-4, "high": 3e-2, "log": True},
-        "batch_size": [256, 512, 1024],
-        "negatives": {"low": 32, "high": 512, "log": True},
-        "n3": {"low": 1e-6, "high": 1e-2, "log": True},
+        "loss": ["full", "sampled"],
+        "negatives": {"low": 64, "high": 1024, "log": True},
+        "learning_rate": {"low": 0.03, "high": 0.6, "log": True},
+        "batch_size": [100, 250, 1000],
+        "n3": {"low": 1e-3, "high": 0.3, "log": True},
+        "relation_prediction": [0.0, 0.5, 4.0],
     },
+}
+CONDITIONS: dict[str, dict[str, Any]] = {  # settings that have an effect only where another has one value
+    "model.faithfulness": {"model.harmony": True},
+    "model.rank": {"model.harmony": True},
+    "train.negatives": {"train.loss": "sampled"},
 }
 HEADER = "# found by harmonium tune"
 Ranges = Mapping[str, Any]  # a list of choices or a range, by setting
@@ -46,8 +57,8 @@ class Tuning:
 
 
 def tune(
+    data: str | Path | Graph | None = None,
     config: Config | str | Path | None = None,
-    data: str | Graph | None = None,
     trials: int = 20,
     storage: str | Path | None = None,
     space: dict[str, Any] | str | Path | None = None,
@@ -101,8 +112,9 @@ def _search_space(space: dict[str, Any] | str | Path | None, base: Config, overr
     omitted = {text.partition("=")[0].strip() for text in overrides}
     if space is None:
         space = SPACE
-        omitted |= set() if base.model.harmony else {"model.faithfulness", "model.rank"}
-        omitted |= {"train.negatives"} if base.train.loss == "full" else set()
+        searched = {key for key, _ in _flatten(SPACE)} - omitted
+        settled = [key for key in searched if not CONDITIONS.get(key, {"": None}).keys() & searched]
+        omitted |= {key for key in settled if not _has_effect(key, base)}
     elif not isinstance(space, dict):
         try:
             space = tomllib.loads(Path(space).read_text(encoding="utf-8"))
@@ -151,7 +163,10 @@ def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:
     """Train with suggested settings; returns the best validation metric. A trial that fails counts as pruned."""
     from optuna import TrialPruned
 
-    values = {key: _suggest(trial, key, choices) for key, choices in ranges.items()}
+    values: dict[str, Any] = {}
+    for key, choices in ranges.items():
+        if _has_effect(key, _with_settings(base, values)):
+            values[key] = _suggest(trial, key, choices)
     metric = base.train.metric
 
     def report(row: dict[str, Any]) -> None:
@@ -161,7 +176,7 @@ def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:
 
     try:
         config = _with_settings(base, values)
-        model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+        model = build_model(for_vectors(config).model, graph.n_entities, graph.n_relations, config.train.seed)
         history = fit(model, graph, config, on_validation=report)
     except HarmoniumError as error:  # such as a loss that became nan
         trial.set_user_attr("error", str(error))
@@ -169,6 +184,12 @@ def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:
     if history.stopped.startswith("interrupted"):
         raise KeyboardInterrupt
     return max(float(row["valid"][metric]) for row in history.rows if "valid" in row)
+
+
+def _has_effect(key: str, config: Config) -> bool:
+    """Whether a setting matters beside the others."""
+    conditions = ((*other.split("."), value) for other, value in CONDITIONS.get(key, {}).items())
+    return all(getattr(getattr(config, group), name) == value for group, name, value in conditions)
 
 
 def _suggest(trial: Any, key: str, values: Any) -> Any:

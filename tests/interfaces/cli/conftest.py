@@ -33,7 +33,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a graph, `family`, a run trained on it, `runs/family`, and what training printed."""
     folder = tmp_path_factory.mktemp("workspace")
     write_graph(family(), folder / "family")
-    trained = shell("train", "--data", "family", *FAST, cwd=folder)
+    trained = shell("train", "--preset", "paper", "--data", "family", *FAST, cwd=folder)
     assert trained.code == 0, trained.err
     (folder / "out.txt").write_text(trained.out, encoding="utf-8")
     (folder / "err.txt").write_text(trained.err, encoding="utf-8")

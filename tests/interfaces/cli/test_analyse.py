@@ -55,7 +55,20 @@ def test_neighbours_of_entities(call, run: Path) -> None:
 def test_an_entity_without_alternatives_has_no_neighbours(call, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "train.txt").write_text("a\tr\tb\nc\ts\td\n", encoding="utf-8")
-    assert call("train", "--data", tmp_path / "alone", "--set", "train.epochs=1", "--out", tmp_path / "run").code == 0
+    assert (
+        call(
+            "train",
+            "--preset",
+            "paper",
+            "--data",
+            tmp_path / "alone",
+            "--set",
+            "train.epochs=1",
+            "--out",
+            tmp_path / "run",
+        ).code
+        == 0
+    )
     result = call("neighbours", tmp_path / "run", "a", "r", "b")
     assert (result.code, result.out.startswith("a in (a, r, b)"), "--no-typed" in result.out) == (0, True, True)
 
@@ -103,8 +116,8 @@ def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
 
 def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "plain"
-    options = ("--data", workspace / "family", "--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
-    assert call("train", *options).code == 0
+    options = ("--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
+    assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
     printed = call("neighbours", out, *FACT).out
     assert "nearest composed" in printed and "token" not in printed
     for command in (("density", out), ("gain", out), ("dynamics", out, *FACT)):

@@ -69,7 +69,7 @@ def test_a_plugin_brings_a_composition(call, workspace: Path, tmp_path: Path) ->
     plugin, out = tmp_path / "sandwich.py", tmp_path / "run"
     plugin.write_text(PLUGIN, encoding="utf-8")
     options = [*FAST, "--set", "model.composition=sandwich", "--out", out]
-    trained = shell("--plugin", plugin, "train", "--data", workspace / "family", *options)
+    trained = shell("--plugin", plugin, "train", "--preset", "paper", "--data", workspace / "family", *options)
     assert trained.code == 0, trained.err
     missing = call("evaluate", out)
     assert (missing.code, "no composition 'sandwich'" in missing.err, "--plugin" in missing.err) == (2, True, True)
@@ -92,7 +92,7 @@ BAD = {
     "no toml": ("train {space}/gone.toml", r"gone\.toml: .*No such file"),
     "unknown split": ("evaluate {run} --split dev", "train, valid, test, not 'dev'"),
     "bad by": ("evaluate {run} --by colour", "side, relation or category, not 'colour'"),
-    "one slot": ("predict {run} --head a", "exactly two of head, relation and tail; 1 given"),
+    "no name": ("predict {run}", "give two of head, relation and tail"),
     "bad of": ("neighbours {run} a b c --of relations", "triplets.*entities.*relations"),
     "bad plot": ("gain {run} --plot gain.txt", r"--plot gain\.txt.*\.png, \.pdf or \.svg"),
     "plot of entities": ("neighbours {run} a b c --of entities --plot a.png", "--plot.*triplets"),
@@ -104,8 +104,7 @@ BAD = {
     "broken plugin": ("--plugin {space}/broken.py info atlas", r"broken\.py: ZeroDivisionError: division by zero"),
     "no plugin": ("--plugin {space}/gone.py info atlas", r"gone\.py: not a Python file"),
     "demo elsewhere": ("demo --out {space}/family", "not a run folder"),
-    "no relation": ("complete {run}", "--relation .*--all-relations"),
-    "both relations": ("complete {run} --all-relations --relation next", "--relation .*--all-relations"),
+    "unknown relation": ("complete {run} --relation nexxt", "no relation named 'nexxt'"),
     "queries alone": ("predict {run} --queries {space}/bad.toml", "--queries FILE and --out FILE"),
     "out alone": ("predict {run} --head a --relation b --out a.tsv", "--queries FILE and --out FILE"),
     "serve address": ("serve {run} --host 192.0.2.1 --token 0123456789abcdef", r"cannot listen on 192\.0\.2\.1"),
@@ -147,7 +146,10 @@ def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
     (tmp_path / "marked").mkdir()
     (tmp_path / "marked" / "train.txt").write_text(rows, encoding="utf-8")
     out = tmp_path / "run[1]"
-    assert call("train", "--data", tmp_path / "marked", "--set", "train.epochs=1", "--out", out).code == 0
+    assert (
+        call("train", "--preset", "paper", "--data", tmp_path / "marked", "--set", "train.epochs=1", "--out", out).code
+        == 0
+    )
     table = call("predict", out, "--head", "[red]a1[/red]", "--relation", "[link]").out
     assert "([red]a1[/red], [link], ?)" in table
     assert "[/b]1" in table

@@ -1,4 +1,4 @@
-"""The commands predict, score, complete, classify, calibrate and evaluate print what the library returns."""
+"""The commands predict, score, classify, calibrate and evaluate print what the library returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import harmonium
 from command_line import write_graph
 from harmonium.answers.classify import label_facts
 from harmonium.answers.probability import calibration_for
-from small import family
+from harmonium.model.build import build_model
+from harmonium.run.run import History, Run
+from harmonium.runtime.config import Config, ModelConfig
+from small import family, make_graph
 
 
 def test_predict_prints_a_table_or_json(call, run: Path) -> None:
@@ -25,6 +28,41 @@ def test_predict_prints_a_table_or_json(call, run: Path) -> None:
         assert f"{answer.rank} {answer.name} {answer.score:.3f} {fact}" in table.words
     printed = json.loads(call(*query, "--json").out)
     assert printed == {"query": "person 7, next, ?", "answers": [answer.to_json() for answer in answers]}
+
+
+def test_predict_gives_an_answer_set(call, tmp_path: Path) -> None:
+    graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
+    run = Run(config, graph, build_model(config.model, 20, 3), History()).save(tmp_path / "run")
+    query = ["predict", run, "--head", "e2", "--relation", "r1", "--coverage", "0.8"]
+    answers = harmonium.predict(run, head="e2", relation="r1", coverage=0.8)
+    assert len(answers) > 2
+    printed = json.loads(call(*query, "--top", 2, "--json").out)
+    assert (printed["coverage"], printed["size"]) == (0.8, len(answers))
+    assert printed["answers"] == [answer.to_json() for answer in answers]
+    shown = call(*query, "--top", 2).words
+    assert f"the answer set has {len(answers)} answers (2 shown)" in shown
+    assert "holds it in 80 % of cases" in shown
+    assert answers[1].name in shown
+    assert f"3 {answers[2].name} " not in shown
+    out, queries = tmp_path / "a.tsv", tmp_path / "q.tsv"
+    queries.write_text("e2\tr1\t?\n", encoding="utf-8")
+    done = call("predict", run, "--queries", queries, "--out", out, "--coverage", "0.8")
+    assert done.out == f"{len(answers):,} answers: {out}\n"
+    assert "share between 0 and 1" in call(*query[:-1], "2").err
+
+
+def test_predict_with_one_name_lists_missing_facts(call, tmp_path: Path) -> None:
+    graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
+    run = Run(config, graph, build_model(config.model, 20, 3), History()).save(tmp_path / "run")
+    for options, given in ((("--head", "e2"), {"head": "e2"}), (("--tail", "e2"), {"tail": "e2"})):
+        expected = harmonium.predict(run, **given, top=4)
+        assert json.loads(call("predict", run, *options, "--top", 4, "--json").out) == expected
+        shown = call("predict", run, *options, "--top", 4)
+        assert shown.out.startswith("Missing from random")
+        assert all(row["tail"] in shown.words for row in expected)
+    assert json.loads(call("predict", run, "--relation", "r1", "--json").out) == harmonium.predict(run, relation="r1")
+    none = call("predict", run)
+    assert (none.code, "two of head, relation and tail, or one" in none.err) == (2, True)
 
 
 def test_predict_answers_a_file_of_queries(call, run: Path, tmp_path: Path) -> None:
@@ -45,27 +83,6 @@ def test_score_prints_or_writes_facts(call, run: Path, tmp_path: Path) -> None:
     assert f"{expected[0]['score']:.3f}" in call("score", run, facts).words
     assert call("score", run, facts, "--out", out).out == f"2 facts: {out}\n"
     assert [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] == expected
-
-
-def test_complete_prints_or_writes_missing_facts(call, run: Path, tmp_path: Path) -> None:
-    expected = harmonium.complete(run, ["next", "twin"], top=6)
-    options = ("--relation", "twin", "--relation", "next", "--top", 6)
-    assert json.loads(call("complete", run, *options, "--json").out) == expected
-    assert f"1 {expected[0]['text']} {expected[0]['score']:.3f}" in call("complete", run, *options).words
-    out = tmp_path / "missing.csv"
-    assert call("complete", run, "--all-relations", "--top", 9, "--out", out).out == f"9 facts: {out}\n"
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 10
-
-
-def test_complete_trains_on_a_graph_first(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n", encoding="utf-8")
-    first = call("complete", "small", "--relation", "r", "--top", 2)
-    assert "Missing from small" in first.out, first.err
-    assert harmonium.Run.load(tmp_path / "runs" / "small").graph.name == "small"
-    again = call("complete", "small", "--relation", "r")
-    assert (again.code, "runs/small" in again.err) == (2, True)
 
 
 def test_classify_prints_metrics(call, run: Path, tmp_path: Path) -> None:
@@ -97,7 +114,9 @@ def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
     words = call("calibrate", run).words
     assert calibration.fits or "too few validation facts" in words
     for fit in calibration.fits.values():
-        assert f"{fit.log_loss:.4f}" in words
+        for kind, judged in fit.reliability.items():
+            assert f"questions {kind.text}" in words
+            assert f"{judged.log_loss:.4f}" in words
 
 
 # Evaluate ------------------------------------------------------------------------------------------------------------
@@ -129,14 +148,14 @@ def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list
 
 def test_evaluate_repeats_the_numbers_of_training(call, run: Path) -> None:
     stored = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    del stored["frequency_baseline"]
+    del stored["baselines"], stored["warning"]
     assert json.loads(call("evaluate", run, "--json").out) == stored
 
 
 def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     options = ["--set", "model.entity_dim=6", "--set", "train.epochs=2", "--out", other]
-    assert call("train", "--data", workspace / "family", *options).code == 0
+    assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
     printed = json.loads(call("evaluate", run, other, "--weight", 1, "--weight", 0.5, "--json").out)
     assert printed["metrics"] == harmonium.evaluate([run, other], weights=[1, 0.5]).metrics
     assert f"{run} x {other} on family" in call("evaluate", run, other).words

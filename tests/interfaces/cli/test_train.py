@@ -26,8 +26,8 @@ def test_train_prints_what_it_reached_and_where(workspace: Path, run: Path) -> N
     assert re.search(r"training 100% +epoch 20 +loss", err)
     trained = harmonium.Run.load(run)
     assert re.search(rf"model .*\b{trained.metrics['mrr']:.3f}\b", out)
-    assert re.search(rf"frequency baseline .*\b{trained.evaluation.baseline['mrr']:.3f}\b", out)
-    assert trained.metrics["mrr"] > 3 * trained.evaluation.baseline["mrr"]
+    assert re.search(rf"frequency baseline .*\b{trained.evaluation.baselines['frequency']['mrr']:.3f}\b", out)
+    assert trained.metrics["mrr"] > 3 * trained.evaluation.baselines["frequency"]["mrr"]
     assert (trained.config.model.composition, trained.config.data) == ("complex", "family")
     assert f"training with {trained.history.backend}\n" in err
 
@@ -49,10 +49,10 @@ def test_train_on_one_file_splits_it_and_says_so(call, tmp_path: Path) -> None:
     facts = family().names_of(family().facts())
     file = tmp_path / "facts.tsv"
     file.write_text("".join("\t".join(fact) + "\n" for fact in [*facts, facts[0]]), encoding="utf-8")
-    result = call("train", "--data", file, "--set", "train.epochs=1", "--out", tmp_path / "run")
+    result = call("train", "--preset", "paper", "--data", file, "--set", "train.epochs=1", "--out", tmp_path / "run")
     assert result.code == 0
     assert re.search(r"note: .*\b1\b.*\b121\b", result.out)  # a repeated fact
-    assert re.search(r"note: .*seed 0.*0\.05 valid, 0\.05 test", result.out)
+    assert re.search(r"note: .*seed 0.*0\.1 valid, 0\.1 test", result.out)
 
 
 def test_train_lists_its_settings(call) -> None:
@@ -64,7 +64,9 @@ def test_export_and_train_from_it_with_a_log(call, workspace: Path, run: Path, t
     assert json.loads(call("export", run, vectors, "--json").out) == {"written": [str(vectors)]}
     options = [*FAST, *settings("train.epochs=1", "train.learning_rate=1e-9"), "--init", vectors]
     out = tmp_path / "run"
-    trained = call("train", "--data", workspace / "family", *options, "--out", out, "--track", f"csv:{log}")
+    trained = call(
+        "train", "--preset", "paper", "--data", workspace / "family", *options, "--out", out, "--track", f"csv:{log}"
+    )
     assert trained.code == 0, trained.err
     old, new = (harmonium.Run.load(path).model.entities() for path in (run, out))
     assert (old - new).abs().max() < 1e-5
@@ -75,7 +77,18 @@ def test_export_and_train_from_it_with_a_log(call, workspace: Path, run: Path, t
 def test_ctrl_c_saves_and_resume_continues(call, workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine"
     endless = settings("train.epochs=100000", "train.patience=100000", "train.checkpoint_every=1")
-    command = [sys.executable, "-m", "harmonium", "train", "--data", str(workspace / "family"), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "harmonium",
+        "train",
+        "--preset",
+        "paper",
+        "--data",
+        str(workspace / "family"),
+        "--out",
+        str(out),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen([*command, *FAST, *endless], env=environment, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not any((out / "checkpoints").glob("0*.json")):

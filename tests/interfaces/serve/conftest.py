@@ -20,7 +20,7 @@ def run() -> harmonium.Run:
     names = [*graph.entities.ids[:-1], SCRIPT]
     graph = dataclasses.replace(graph, entities=Vocabulary([f"q{i}" for i in range(40)], names, "entity"))
     overrides = ["model.entity_dim=16", "train.epochs=15", "train.learning_rate=0.05", "train.batch_size=32"]
-    return harmonium.train(data=graph, overrides=[*overrides, "train.negatives=16"])
+    return harmonium.train(graph, "paper", overrides=[*overrides, "train.negatives=16"])
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import torch
 
 import harmonium
 from harmonium.analysis.neighbours import nearest_triples
-from harmonium.data.triples import Slot
+from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.interfaces.serve.name_search import NameIndex, plain
@@ -57,26 +57,56 @@ def test_answers_are_those_of_predict(server: Server, run: harmonium.Run, given:
     assert [a[reply["open"]]["id"] for a in reply["answers"]] == [a.id for a in expected]
     assert [a["score"] for a in reply["answers"]] == pytest.approx([a.score for a in expected], rel=1e-5)
     assert [a["split"] for a in reply["answers"]] == [a.known for a in expected]
+    everyone = server.get("answers", **given, limit=60, new_only=new_only, typed=False).json
+    assert len(everyone["answers"]) == len(harmonium.predict(run, **given, top=60, new_only=new_only, typed=False))
 
 
-def test_predictions_are_new_typed_and_by_falling_probability(server: Server, run: harmonium.Run) -> None:
-    reply = server.get("predictions", entity="q7", limit=100).json
-    known = run.graph.known_answers(Slot.TAIL)
-    candidates = {slot: run.graph.slot_candidates(slot) for slot in (Slot.HEAD, Slot.TAIL)}
-    assert reply["facts"]
-    assert reply["asked"] <= reply["queries"] <= 6
-    for fact in reply["facts"]:
-        triple, slot = run.graph.triple(*(fact[slot]["id"] for slot in SLOTS)), Slot(fact["open"])
-        assert "q7" in (fact["head"]["id"], fact["tail"]["id"])
-        assert not known.contain(triple).item()
-        assert candidates[slot].contains(triple.relation, triple[slot]).item()
-        assert fact["score"] == pytest.approx(run.model.scorer().form(run.model.compose(triple)).item(), rel=1e-3)
-    probabilities = [fact["probability"] or 0 for fact in reply["facts"]]
-    assert probabilities == sorted(probabilities, reverse=True)
-    best = harmonium.predict(run, head="q7", relation="next", top=1, new_only=True, typed=True)[0]
-    by_ids = {tuple(fact[slot]["id"] for slot in SLOTS): fact for fact in reply["facts"]}
-    same = by_ids["q7", "next", best.id]
-    assert (same["score"], same["probability"]) == pytest.approx((best.score, best.probability), rel=1e-5)
+def triple_of(fact: dict) -> tuple[str, ...]:
+    return tuple(fact[slot]["id"] for slot in SLOTS)
+
+
+def test_predictions_are_the_missing_facts_of_an_entity() -> None:
+    """As head and as tail, with the numbers of `predict` with one name."""
+    run = untrained(make_graph(20, 3, (200, 60, 60)), ModelConfig("distmult", 6))
+    with Server(run) as server:
+        reply = server.get("predictions", entity="e7", limit=50).json
+    expected = harmonium.predict(run, head="e7", top=50)
+    expected += [row for row in harmonium.predict(run, tail="e7", top=50) if row["head"] != "e7"]
+    expected = sorted(expected, key=lambda row: -row["probability"])[:50]
+    assert len(expected) > 20
+    assert reply["queries"] == 6
+    assert [triple_of(fact) for fact in reply["facts"]] == [
+        (row["head"], row["relation"], row["tail"]) for row in expected
+    ]
+    probabilities = [row["probability"] for row in expected]
+    assert [fact["probability"] for fact in reply["facts"]] == pytest.approx(probabilities, rel=1e-4)
+    assert {fact["open"] for fact in reply["facts"] if fact["head"]["id"] == "e7"} == {"tail"}
+
+
+def test_nothing_is_predicted_where_every_slot_has_its_value(server: Server) -> None:
+    """`next`, `before` and `twin` have one value each, and all of them are known."""
+    assert server.get("predictions", entity="q7").json["facts"] == []
+
+
+def test_both_directions_of_a_symmetric_fact_have_the_same_probability() -> None:
+    """Each entity lists it once."""
+    pairs = [(i, (i + step) % 20) for i in range(20) for step in (1, 3, 4, 7)]
+    rows = torch.tensor([row for i, j in pairs for row in ((i, 0, j), (j, 0, i))])
+    splits = {
+        name: Triples.from_rows(part)
+        for name, part in zip(("train", "valid", "test"), rows.split([100, 50, 10]), strict=True)
+    }
+    run = untrained(dataclasses.replace(make_graph(20, 1, (1, 1, 1)), **splits), ModelConfig("hole", 6))
+    explorer = Explorer(run)
+    assert explorer.fact_calibration is not None
+    by_pair: dict[frozenset[str], list[float]] = {}
+    for name in run.graph.entities.ids:
+        for fact in explorer.predictions(name, 100).facts:
+            assert fact.head.id == name
+            by_pair.setdefault(frozenset((fact.head.id, fact.tail.id)), []).append(fact.probability)
+    assert {len(values) for values in by_pair.values()} == {2}
+    for first, second in by_pair.values():
+        assert first == pytest.approx(second, rel=1e-4)
 
 
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])

@@ -9,25 +9,29 @@ from types import ModuleType
 
 from harmonium.data import graph_file
 from harmonium.data.compressed import create_file, strip_compression
-from harmonium.data.formats import csv, libkge, openke, parquet, rdf, tsv
+from harmonium.data.formats import csv, jsonl, libkge, openke, parquet, rdf, tsv
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.graph import Graph, Note
 from harmonium.runtime.errors import HarmoniumError
 
 FOLDERS: dict[str, ModuleType] = {"openke": openke, "libkge": libkge}  # always a folder
-FORMATS = FOLDERS | {"rdf": rdf, "parquet": parquet, "csv": csv, "tsv": tsv}  # the first that detects a path reads it
-WRITERS = {"tsv": tsv, "txt": tsv, "csv": csv, "parquet": parquet, "nt": rdf, "ttl": rdf, "nq": rdf}  # file or folder
+TABLES: dict[str, ModuleType] = {"parquet": parquet, "jsonl": jsonl, "csv": csv, "tsv": tsv}
+FORMATS = FOLDERS | {"rdf": rdf} | TABLES  # the first that detects a path reads it
+WRITERS = {"tsv": tsv, "txt": tsv, "csv": csv} | TABLES | {"nt": rdf, "ttl": rdf, "nq": rdf}  # file or folder
+SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
 UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # endings of files, not of folders
 
 
 def read(path: Path, options: Options) -> Source:
     """Read a file or folder with the first format that recognises it."""
+    if path.is_file() and re.fullmatch(SPREADSHEETS, path.suffix):
+        raise HarmoniumError(f"{path}: spreadsheets are not read; save it as CSV in UTF-8")
     for module in FORMATS.values():
         if module.detect(path, options):
             source: Source = module.read(path, options)
             return source
     content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
-    expected = "train.txt, .tsv, .csv, .parquet or .nt (or train2id.txt, train.del)"
+    expected = "train.txt, .tsv, .csv, .jsonl, .parquet or .nt (or train2id.txt, train.del)"
     raise HarmoniumError(f"{path}: not a graph: expected {expected}, found {content}")
 
 

@@ -1,7 +1,7 @@
 """Separated text with a header, quotes or more columns: .csv, or any text whose columns or separator are given.
 
-A first line that names head, relation and tail is a header. Cells between tabs are taken as they are; others may be
-quoted by ", and spaces around them are dropped.
+A first line that names head, relation and tail is a header, and so is one that shares no name with any other. Cells may
+be quoted by " unless tabs separate them. Where bad rows are skipped, all separated text is read as described in this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, choose_columns, is_header
+from harmonium.data.columns import choose_columns, is_header
 from harmonium.data.compressed import create_file, find_file, read_lines, strip_compression
-from harmonium.data.fact_file import read_cells
 from harmonium.data.formats.source import Options, Source
-from harmonium.data.formats.table import to_source, to_table
-from harmonium.data.formats.tsv import names_beside, split_files
+from harmonium.data.formats.table import choose_encoding, drop_unusable, line_name, to_source, to_table
+from harmonium.data.formats.tsv import is_unknown_header, names_beside, split_files, unknown_header_note
 from harmonium.data.graph import Graph, Note
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.separated_text import guess_layout, read_cells
+from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.text_encoding import UTF_8, guess_encoding
 
 ENDINGS = (".csv", ".tsv", ".txt")
 ROWS = 1 << 17  # read at a time
@@ -28,67 +29,71 @@ def detect(path: Path, options: Options) -> bool:
     file = path if path.is_file() else find_file(path, "train", ENDINGS)
     if file is None:
         return False
-    if strip_compression(file).suffix == ".csv" or options.columns or options.separator or options.header is not None:
+    is_told = options.columns or options.separator or options.encoding or options.header is not None
+    if strip_compression(file).suffix == ".csv" or is_told or options.on_bad == "skip":
         return True
-    return is_header(next(read_lines(file), "").split("\t"))
+    if guess_encoding(file) != UTF_8:
+        return True
+    first = next(read_lines(file), "")
+    if is_header(first.split("\t")):
+        return True
+    layout = guess_layout(file)
+    return layout.is_quoted if "\t" in first else layout.separator != "\t" and layout.share == 1
 
 
 def read(path: Path, options: Options) -> Source:
     notes: list[Note] = []
+    skipped = SkippedRows(options.on_bad)
     name, folder, files = split_files(path, ENDINGS)
-    tables = {split: partial(_tables, file, options, notes) for split, file in files.items()}
-    return to_source(name, tables, str(path), names_beside(folder), notes)
+    tables = {
+        split: partial(_tables, file, [other for other in files.values() if other != file], options, skipped, notes)
+        for split, file in files.items()
+    }
+    return to_source(name, tables, str(path), names_beside(folder), notes, skipped)
 
 
-def _tables(path: Path, options: Options, notes: list[Note]) -> Iterator[pl.DataFrame]:
-    """The chosen columns of one file, in parts."""
-    rows = read_cells(path, options.separator, options.quotes)
+def _tables(
+    path: Path, others: Sequence[Path], options: Options, skipped: SkippedRows, notes: list[Note]
+) -> Iterator[pl.DataFrame]:
+    """The chosen columns of one file, in parts; the first line is compared with other files of the graph too."""
+    skipped.restart(path)
+    encoding = choose_encoding(path, options, notes)
+    rows = read_cells(path, options.separator, options.quotes, skipped, encoding)
     number, first = next(rows, (0, []))
     if not first:
-        raise HarmoniumError(f"{path}: no triples in it; fill it or remove it")
+        raise skipped.nothing_left(path)
     header = options.header
     if header is None:
         header = is_header(first) or any(not name.isdecimal() for name in options.columns or ())
     titles = first if header else range(1, len(first) + 1)
-    chosen = choose_columns(titles, options.columns, f"{path}:{number}")
+    chosen = choose_columns(titles, options.columns, f"{path}:{number}", first)
     if not header:
-        rows = chain([(number, first)], rows)
-    count, suspicious = 0, not header and options.header is None  # the first line may be a header
+        if options.header is None and is_unknown_header([path, *others], options, chosen):
+            note = unknown_header_note(path, number, first)
+            notes += [note] * (note not in notes)
+        else:
+            rows = chain([(number, first)], rows)
+    else:
+        rows = _without_header(rows, first, path, skipped)
+    empty = True
     while batch := list(islice(rows, ROWS)):
-        table = _select(path, batch, chosen, len(first))
-        suspicious = suspicious and _shares_no_name([first[chosen[name]] for name in COLUMNS], table[not count :])
-        count += len(table)
-        yield table
-    if not count:
+        empty = False
+        columns = {name: [row[position] for _, row in batch] for name, position in chosen.items()}
+        table = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+        yield drop_unusable(table, path, partial(line_name, batch), skipped)
+    if empty:
         yield pl.DataFrame(schema=dict.fromkeys(chosen, pl.String))
-    if suspicious and count > 2:
-        shown = ", ".join(first[:3])
-        notes.append(
-            Note(f"{path.name}: the first line ({shown}) shares no name with any other; a header? Say --header")
-        )
 
 
-def _select(path: Path, rows: Sequence[tuple[int, list[str]]], chosen: dict[str, int], width: int) -> pl.DataFrame:
-    """The chosen columns of rows as a table."""
-    columns: dict[str, list[str]] = {name: [] for name in chosen}
+def _without_header(
+    rows: Iterator[tuple[int, list[str]]], titles: list[str], path: Path, skipped: SkippedRows
+) -> Iterator[tuple[int, list[str]]]:
+    """The rows but for repetitions of the header, as in files that were joined."""
     for number, row in rows:
-        if len(row) != width:
-            raise HarmoniumError(
-                f"{path}:{number}: found {len(row)} columns, the first line has {width}; "
-                "quote cells that contain the separator"
-            )
-        for name, position in chosen.items():
-            if not row[position] and name in COLUMNS:
-                raise HarmoniumError(f"{path}:{number}: the {name} is empty")
-            columns[name].append(row[position])
-    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-
-
-def _shares_no_name(first: Sequence[str], rest: pl.DataFrame) -> bool:
-    """Whether no name of the first row is in any other."""
-    head, relation, tail = first
-    entities = pl.concat([rest["head"], rest["tail"]])
-    return not ((rest["relation"] == relation).any() or entities.is_in([head, tail]).any())
+        if row == titles:
+            skipped.skip(path, f":{number}", "the header again", ", ".join(row))
+        else:
+            yield number, row
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,34 +13,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harmonium.data.columns import COLUMNS
-from harmonium.data.formats.source import LINE_BREAKS, Source
+from harmonium.data.formats.source import Source
+from harmonium.data.formats.spellings import note_of_alike_entities, unite_relations
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
 from harmonium.data.index import hash_ids
 from harmonium.data.name_column import NameColumn
+from harmonium.data.names import NEEDS_CLEANING, PLACEHOLDERS, clean_name
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
 
 ODD = 0x2545F4914F6CDD1D
+EXAMPLES = 3  # of united names, shown in a note
 
 
 def encode(source: Source) -> Graph:
-    """A Graph of a Source: ids count from train on; repeated triples are dropped and noted."""
-    encoders = (NameEncoder(), NameEncoder()) if source.entities is None or source.relations is None else None
-    splits, notes = {}, []
-    for split in SPLITS:
-        triples = _encode_split(source.splits.get(split, ()), encoders)
-        if split == "train" and not len(triples):
-            raise HarmoniumError(f"{source.name}: no facts to train on; some must be in the split train")
-        repeated = find_repeats(triples)
-        count = int(repeated.sum())
-        if count:
-            text = f"{split}: dropped {count:,} repeated triples of {len(triples):,}"
-            notes.append(Note(text, "repeated", split, count))
-        splits[split] = select_triples(triples, ~repeated) if count else triples
+    """A Graph of a Source: ids count from train on; repeated triples are dropped, and spellings of a name united."""
+    encoders = None
+    if source.entities is None or source.relations is None:
+        encoders = NameEncoder("entity"), NameEncoder("relation")
+    splits = {split: _encode_split(source.splits.get(split, ()), encoders) for split in SPLITS}
+    if not len(splits["train"]):
+        raise HarmoniumError(f"{source.name}: no facts to train on; some must be in the split train")
+    source.skipped.check(sum(map(len, splits.values())), source.name)
     entities: Sequence[str] = encoders[0].names() if encoders else source.entities or ()
     relations: Sequence[str] = encoders[1].names() if encoders else source.relations or ()
+    notes = [note for encoder in encoders or () for note in encoder.notes()]
+    if encoders and source.skipped.skips:
+        relations, respelled = unite_relations(splits, relations)
+        notes += respelled + note_of_alike_entities(entities)
+    notes += _drop_repeated(splits)
     graph = Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
         Vocabulary(relations, _labels(relations, source.relation_names), "relation"),
@@ -50,7 +52,36 @@ def encode(source: Source) -> Graph:
         splits["test"],
         source.name,
     )
-    return replace(graph, notes=(*source.notes, *notes, *_notes_of_leaks(graph)))
+    if encoders:
+        notes += _notes_of_odd_names(graph)
+    return replace(graph, notes=(*source.notes, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)))
+
+
+def _drop_repeated(splits: dict[str, Triples]) -> list[Note]:
+    """Drop repeated triples of each split, in place; a note for each split that had some."""
+    notes = []
+    for split, triples in splits.items():
+        repeated = find_repeats(triples)
+        if count := int(repeated.sum()):
+            text = f"{split}: dropped {count:,} repeated triples of {len(triples):,}"
+            notes.append(Note(text, "repeated", split, count))
+            splits[split] = select_triples(triples, ~repeated)
+    return notes
+
+
+def _notes_of_odd_names(graph: Graph) -> list[Note]:
+    """Notes for a graph whose names suggest that it was misread."""
+    notes, n_facts = [], sum(map(len, graph.splits.values()))
+    if graph.n_relations > max(20, n_facts / 4):
+        text = f"{graph.n_relations:,} relations for {n_facts:,} facts: is the relation in another column?"
+        notes.append(Note(text, "many relations", "", graph.n_relations))
+    spellings = {spelling for word in PLACEHOLDERS for spelling in (word, word.upper(), word.title(), "NaN")}
+    placeholders = sorted(name for name in spellings if name in graph.entities.ids)
+    if placeholders:
+        shown = ", ".join(placeholders)
+        text = f'read as entities: {shown}; on_bad="skip" leaves out rows with such placeholders'
+        notes.append(Note(text, "placeholders", "", len(placeholders)))
+    return notes
 
 
 def _notes_of_leaks(graph: Graph) -> list[Note]:
@@ -78,8 +109,6 @@ def _encode_split(
 
 
 def _encode_names(table: pl.DataFrame, entities: NameEncoder, relations: NameEncoder) -> dict[str, NDArray[np.int64]]:
-    if table.select(pl.any_horizontal(pl.all().str.contains(LINE_BREAKS).any())).item():
-        table = table.with_columns(pl.all().str.replace_all(LINE_BREAKS, " "))
     order = np.arange(2 * len(table)).reshape(2, -1).T.ravel()  # head, tail, head, tail, ...
     ids = entities.encode(pl.concat([table["head"], table["tail"]]).gather(order))
     return {"head": ids[::2], "relation": relations.encode(table["relation"]), "tail": ids[1::2]}
@@ -89,41 +118,89 @@ def _labels(ids: Sequence[str], labels: dict[str, str]) -> list[str] | None:
     """A label for each identifier, the identifier itself where it has none."""
     if not labels:
         return None
-    clean = {re.sub(LINE_BREAKS, " ", name): re.sub(LINE_BREAKS, " ", label) for name, label in labels.items()}
-    return [clean.get(name, name) for name in ids]
+    by_id = {clean_name(name): label for name, label in labels.items()} | labels
+    return [clean_name(by_id.get(name, "")) or name for name in ids]
 
 
 class NameEncoder:
-    """Ids for names in order of first appearance, by a 64-bit hash: 24 bytes a name, no Python objects."""
+    """Ids for names in order of first appearance, by a 64-bit hash: 25 bytes a name, no Python objects.
 
-    def __init__(self) -> None:
-        self.keys = np.empty(0, np.uint64)  # hashes of the names, ascending
-        self.ids = np.empty(0, np.int64)  # id of each key
-        self.checks = np.empty(0, np.uint64)  # a second hash of each name, by id
-        self.content, self.lengths = GrowingColumn(), [np.zeros(1, np.int64)]
+    Spellings that are the same when cleaned (`clean_name`) get one id.
+    """
+
+    def __init__(self, kind: str = "entity") -> None:
+        self.kind = kind
+        self.keys = np.empty(0, np.uint64)  # hashes of spellings, ascending
+        self.checks = np.empty(0, np.uint64)  # a second hash of each
+        self.ids = np.empty(0, np.int64)  # id of each
+        self.is_read = np.empty(0, bool)  # whether it was read; otherwise it is only the clean form of others
+        self.content, self.lengths, self.n_names = GrowingColumn(), [np.zeros(1, np.int64)], 0
 
     def encode(self, names: pl.Series) -> NDArray[np.int64]:
+        """(n,) the id of each name."""
         keys, first, inverse = np.unique(names.hash(0).to_numpy(), return_index=True, return_inverse=True)
+        is_new = ~self._contains(keys)
+        if is_new.any():
+            self._add(names.gather(np.sort(first[is_new])))
         position = np.searchsorted(self.keys, keys)
-        is_new = np.append(self.keys, ~keys[-1:])[position] != keys
-        ids = np.append(self.ids, 0)[position]
-        order = np.argsort(first[is_new])
-        ids[np.flatnonzero(is_new)[order]] = len(self.ids) + np.arange(len(order))
-        self.keys = np.insert(self.keys, position[is_new], keys[is_new])
-        self.ids = np.insert(self.ids, position[is_new], ids[is_new])
-        if len(order):
-            new_names = names.gather(first[is_new][order])
+        self.is_read[position] = True
+        if (self.checks[position][inverse] != names.hash(1).to_numpy()).any():
+            raise HarmoniumError("two names have the same 64-bit hash, as happens among billions of them; rename one")
+        return self.ids[position][inverse]
+
+    def _contains(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        at = np.searchsorted(self.keys, keys)
+        return np.asarray(np.append(self.keys, ~keys[-1:])[at] == keys)
+
+    def _add(self, spellings: pl.Series) -> None:
+        """Add spellings that were not read before, in order: new names, or other spellings of known ones."""
+        names = clean_names(spellings)
+        new_names = names.unique(maintain_order=True)
+        new_names = new_names.filter(~pl.Series(self._contains(new_names.hash(0).to_numpy())))
+        if len(new_names):
+            self._insert(new_names, self.n_names + np.arange(len(new_names)))
             self.content.append(np.frombuffer((new_names.str.join("").item() or "").encode(), np.uint8))
             self.lengths.append(new_names.str.len_bytes().to_numpy())
-            self.checks = np.append(self.checks, new_names.hash(1).to_numpy())
-        ids = ids[inverse]
-        if (self.checks[ids] != names.hash(1).to_numpy()).any():
-            raise HarmoniumError("two names have the same 64-bit hash, as happens among billions of them; rename one")
-        return ids
+            self.n_names += len(new_names)
+        changed = spellings != names
+        if changed.any():
+            ids = self.ids[np.searchsorted(self.keys, names.filter(changed).hash(0).to_numpy())]
+            self._insert(spellings.filter(changed), ids)
+
+    def _insert(self, spellings: pl.Series, ids: NDArray[np.int64]) -> None:
+        keys = spellings.hash(0).to_numpy()
+        order = np.argsort(keys)
+        position = np.searchsorted(self.keys, keys[order])
+        self.keys = np.insert(self.keys, position, keys[order])
+        self.checks = np.insert(self.checks, position, spellings.hash(1).to_numpy()[order])
+        self.ids = np.insert(self.ids, position, ids[order])
+        self.is_read = np.insert(self.is_read, position, False)
 
     def names(self) -> NameColumn:
         offsets = np.concatenate(self.lengths).cumsum(dtype=np.int64)
         return NameColumn(self.content.tensor(np.uint8), torch.from_numpy(offsets))
+
+    def notes(self) -> list[Note]:
+        """A note if spellings were united."""
+        spellings = np.bincount(self.ids[self.is_read], minlength=self.n_names)  # of each name
+        united = np.flatnonzero(spellings > 1)
+        if not len(united):
+            return []
+        names, count = self.names(), int(spellings[united].sum())
+        examples = ", ".join(names[index] for index in united[:EXAMPLES].tolist()) + ", ..." * (len(united) > EXAMPLES)
+        plural = {"entity": "entities", "relation": "relations"}[self.kind]
+        text = (
+            f"united {count:,} spellings of {len(united):,} {plural} that differ in blanks or Unicode form: {examples}"
+        )
+        return [Note(text, "united", "", count - len(united))]
+
+
+def clean_names(names: pl.Series) -> pl.Series:
+    """`clean_name` of each."""
+    rows = names.str.contains(NEEDS_CLEANING).arg_true()
+    if not len(rows):
+        return names
+    return names.clone().scatter(rows, [clean_name(name) for name in names.gather(rows)])
 
 
 def find_repeats(triples: Triples) -> Tensor:

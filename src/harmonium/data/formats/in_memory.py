@@ -7,6 +7,7 @@ import polars as pl
 from harmonium.data.columns import COLUMNS
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import select_facts, to_source
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 
 NODE_LABELS = ("name", "label")  # attributes that label a node
@@ -19,18 +20,20 @@ def read(data: Any, options: Options) -> Source:
         data = data.collect()
     elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         data = _from_pandas(data)
+    skipped = SkippedRows(options.on_bad)
     if isinstance(data, pl.DataFrame):
-        return _source("frame", select_facts(data, options, "the frame"), "the frame")
+        return _source("frame", select_facts(data, options, "the frame", skipped), "the frame", skipped)
     if hasattr(data, "is_directed") and hasattr(data, "edges"):
-        return _source(str(data.name or "graph"), _from_networkx(data), "the networkx graph")
+        name = str(data.name or "graph")
+        return _source(name, _from_networkx(data, skipped), "the networkx graph", skipped)
     raise HarmoniumError(
         f"no graph can be made of a {type(data).__name__}; give a name, a path, a pandas or polars frame, "
         "or a directed networkx graph"
     )
 
 
-def _source(name: str, table: pl.DataFrame, location: str) -> Source:
-    return to_source(name, {"train": lambda: [table]}, location)
+def _source(name: str, table: pl.DataFrame, location: str, skipped: SkippedRows) -> Source:
+    return to_source(name, {"train": lambda: [table]}, location, skipped=skipped)
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
@@ -46,7 +49,7 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _from_networkx(graph: Any) -> pl.DataFrame:
+def _from_networkx(graph: Any, skipped: SkippedRows) -> pl.DataFrame:
     """The relation of an edge is its attribute `relation` (or predicate, label, ...), or its key if that is text."""
     if not graph.is_directed():
         raise HarmoniumError("an undirected graph has no heads and tails; graph.to_directed() makes facts both ways")
@@ -54,8 +57,12 @@ def _from_networkx(graph: Any) -> pl.DataFrame:
     rows = []
     for head, tail, *key, attributes in graph.edges(data=True, **keys):
         relation = _first(attributes, EDGE_RELATIONS) or next((text for text in key if isinstance(text, str)), None)
+        location = "the networkx graph", f": edge ({head}, {tail})"
         if relation is None:
-            raise HarmoniumError(f"edge ({head}, {tail}) has no relation; give it an attribute: relation='...'")
+            skipped.reject(*location, "no relation", "; give it an attribute: relation='...'")
+            continue
+        if not skipped.accepts([str(head), relation, str(tail)], *location):
+            continue
         labels = (_first(graph.nodes[node], NODE_LABELS) for node in (head, tail))
         rows.append((str(head), relation, str(tail), *labels))
     columns = (*COLUMNS, "head_name", "tail_name")

@@ -13,6 +13,7 @@ from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import select_facts, to_source, to_table
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
@@ -25,14 +26,16 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     name, folder, files = split_files(path, (".parquet",))
-    tables = {split: partial(_facts, file, options) for split, file in files.items()}
-    return to_source(name, tables, str(path), names_beside(folder))
+    skipped = SkippedRows(options.on_bad)
+    tables = {split: partial(_facts, file, options, skipped) for split, file in files.items()}
+    return to_source(name, tables, str(path), names_beside(folder), skipped=skipped)
 
 
-def _facts(path: Path, options: Options) -> Iterator[pl.DataFrame]:
+def _facts(path: Path, options: Options, skipped: SkippedRows) -> Iterator[pl.DataFrame]:
+    skipped.restart(path)
     first_row = 1
     for table in read_tables(path):
-        yield select_facts(table, options, str(path), first_row)
+        yield select_facts(table, options, str(path), skipped, first_row)
         first_row += len(table)
 
 

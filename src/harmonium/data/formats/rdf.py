@@ -189,9 +189,9 @@ def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator
 
 
 def write_predictions(
-    path: Path, triples: Iterable[tuple[str, str, str]], probabilities: Iterable[float], run: str
+    path: Path, triples: Iterable[tuple[str, str, str]], probabilities: Iterable[float | None], run: str
 ) -> None:
-    """Predicted facts by identifier, each an rdf:Statement with its probability and its run.
+    """Predicted facts by identifier, each an rdf:Statement with its probability, if it has one, and its run.
 
     The facts are described, not asserted: a reader takes those it trusts.
     """
@@ -205,7 +205,8 @@ def write_predictions(
             yield ox.Triple(node, ox.NamedNode(f"{RDF}type"), ox.NamedNode(f"{RDF}Statement"))
             for slot, text in zip(("subject", "predicate", "object"), fact, strict=True):
                 yield ox.Triple(node, ox.NamedNode(f"{RDF}{slot}"), term(text, "" if slot == "object" else None))
-            yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}probability"), ox.Literal(float(probability)))
+            if probability is not None:
+                yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}probability"), ox.Literal(float(probability)))
             yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}run"), ox.Literal(str(run)))
 
     _serialize(Path(path), statements())

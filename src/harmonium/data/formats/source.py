@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import polars as pl
 
 from harmonium.data.graph import Note
+from harmonium.data.skipped_rows import OnBad, SkippedRows
+from harmonium.data.text_encoding import check_encoding
 from harmonium.runtime.errors import HarmoniumError
 
-LINE_BREAKS = r"[\t\r\n]+"  # replaced by a space in names, which other files hold in lines and columns
+LINE_BREAKS = r"[\t\r\n]+"  # replaced by a space in identifiers, which other files hold in lines and columns
 SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 
 
@@ -20,8 +23,10 @@ class Options:
     separator: str | None = None  # of separated text
     header: bool | None = None  # whether the first line is one; default: if it names head, relation and tail
     quotes: bool | None = None  # whether " quotes cells; default: unless tabs separate them
+    encoding: str | None = None  # of separated text and JSON lines; default: UTF-8 or, if it says so, UTF-16
     literals: str = "skip"  # RDF values such as numbers and texts: "skip", or "keep" as entities
     language: str = "en"  # preferred language of RDF labels
+    on_bad: OnBad = "error"  # a row that cannot be used: "error", or "skip" it with a note
     query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
     progress: Callable[[int], object] | None = None  # called with the number of further bytes read
 
@@ -31,6 +36,10 @@ class Options:
             object.__setattr__(self, "columns", tuple(str(name).strip() for name in names))
             if len(self.columns) != 3:
                 raise HarmoniumError(f"columns are three: head,relation,tail; given: {','.join(self.columns)}")
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        if self.on_bad not in get_args(OnBad):
+            raise HarmoniumError(f"on_bad is {' or '.join(get_args(OnBad))}, not '{self.on_bad}'")
         if self.literals not in ("skip", "keep"):
             raise HarmoniumError(f"literals are skip or keep, not '{self.literals}'")
         if self.separator is not None:
@@ -49,4 +58,5 @@ class Source:
     relations: list[str] | None = None
     entity_names: dict[str, str] = field(default_factory=dict)  # identifier -> label
     relation_names: dict[str, str] = field(default_factory=dict)
-    notes: Sequence[Note] = ()  # notes and labels may still grow while the splits are read
+    notes: Sequence[Note] = ()  # notes, labels and skipped rows may still grow while the splits are read
+    skipped: SkippedRows = field(default_factory=SkippedRows)

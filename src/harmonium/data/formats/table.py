@@ -5,12 +5,17 @@ labels. Both are ignored when the user chooses the columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from harmonium.data.columns import COLUMNS, LABEL_COLUMNS, choose_columns
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.names import BLANKS, PLACEHOLDERS
+from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.text_encoding import WESTERN, guess_encoding
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
 
@@ -19,18 +24,45 @@ SPLIT_ALIASES = {"training": "train", "validation": "valid", "val": "valid", "de
 TableReader = Callable[[], Iterable[pl.DataFrame]]  # reads the parts of a table, from the start each time
 
 
-def select_facts(frame: pl.DataFrame, options: Options, location: str, first_row: int = 1) -> pl.DataFrame:
-    """The columns of facts as strings; an empty cell is an error that names its row."""
+def select_facts(
+    frame: pl.DataFrame, options: Options, location: str, skipped: SkippedRows, first_row: int = 1
+) -> pl.DataFrame:
+    """The columns of facts as strings; a row with an empty cell is an error that names it, or skipped."""
     chosen = choose_columns(frame.columns, options.columns, location)
     try:
         table = frame.select(pl.nth(i).cast(pl.String).alias(name) for name, i in chosen.items())
     except pl.exceptions.PolarsError as error:
         raise HarmoniumError(f"{location}: its columns are not text or numbers ({error})") from error
-    for column in COLUMNS:
-        empty = (table[column].is_null() | (table[column] == "")).arg_true()
-        if len(empty):
-            raise HarmoniumError(f"{location}: row {first_row + empty[0]}: the {column} is empty")
-    return table
+    return drop_unusable(table, location, lambda row: f": row {first_row + row}", skipped)
+
+
+def drop_unusable(
+    table: pl.DataFrame, location: object, row_name: Callable[[int], str], skipped: SkippedRows
+) -> pl.DataFrame:
+    """The rows whose head, relation and tail are names; for others see `SkippedRows`."""
+    cells = [pl.col(column).str.strip_chars(BLANKS) for column in COLUMNS]
+    is_suspicious = [cell.is_null() | (cell == "") | cell.str.to_lowercase().is_in(PLACEHOLDERS) for cell in cells]
+    rows = table.select(COLUMNS).with_row_index("row").filter(pl.any_horizontal(is_suspicious))
+    rejected = [
+        row
+        for row, *names in rows.iter_rows()
+        if not skipped.accepts([name or "" for name in names], location, row_name(row))
+    ]
+    return table.with_row_index("row").filter(~pl.col("row").is_in(rejected)).drop("row") if rejected else table
+
+
+def line_name(lines: Sequence[tuple[int, Any]], row: int) -> str:
+    """The name of a row by its line number."""
+    return f":{lines[row][0]}"
+
+
+def choose_encoding(path: Path, options: Options, notes: list[Note]) -> str:
+    """The encoding of a text, with a note where it is a guess."""
+    encoding = options.encoding or guess_encoding(path, may_guess=options.on_bad == "skip")
+    if encoding == WESTERN and options.encoding is None:
+        note = Note(f"{path.name}: read as Windows-1252, as it is not UTF-8; --encoding NAME reads another", "encoding")
+        notes += [note] * (note not in notes)
+    return encoding
 
 
 def to_source(
@@ -39,12 +71,14 @@ def to_source(
     location: str,
     names: tuple[dict[str, str], dict[str, str]] = ({}, {}),
     notes: Sequence[Note] = (),
+    skipped: SkippedRows | None = None,
 ) -> Source:
     """Tables of facts by split, or one table with a column `split`, as a Source.
 
     Labels in the tables are added to the Source as they are read; `names` (of entities, of relations) override them.
     """
-    source = Source(name, {}, entity_names=dict(names[0]), relation_names=dict(names[1]), notes=notes)
+    skipped = skipped or SkippedRows()
+    source = Source(name, {}, None, None, dict(names[0]), dict(names[1]), notes, skipped)
     if list(tables) == ["train"] and "split" in next(iter(tables["train"]())).columns:
         for split in SPLITS:
             source.splits[split] = _facts(source, tables["train"], location, split)
@@ -69,7 +103,7 @@ def _facts(
         n_rows, n_facts = n_rows + len(part), n_facts + len(facts)
         yield facts.select(COLUMNS)
     if not n_rows and not may_be_empty:
-        raise HarmoniumError(f"{location}: no triples in it; fill it or remove it")
+        raise source.skipped.nothing_left(location)
     if not n_facts and split == "train":
         raise HarmoniumError(f"{location}: no facts of the split train")
     source.entity_names.update(labels["head"] | labels["tail"] | source.entity_names)

@@ -4,16 +4,20 @@ Each line is head TAB relation TAB tail; blank lines are skipped. `entity_names.
 beside them hold identifier TAB label.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
+from harmonium.data.columns import COLUMNS, stands_apart
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, read_blocks, read_lines
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import names_table, to_table
-from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.names import BLANKS, is_empty
+from harmonium.data.separated_text import read_cells
+from harmonium.data.skipped_rows import SKIP_ADVICE, SkippedRows
+from harmonium.data.text_encoding import UTF_8
 from harmonium.runtime.errors import HarmoniumError
 
 ENDINGS = (".txt", ".tsv")
@@ -26,9 +30,35 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     name, folder, files = split_files(path, ENDINGS)
-    tables = {split: read_tables(file, COLUMNS, progress=options.progress) for split, file in files.items()}
+    tables, notes = {}, []
+    for split, file in files.items():
+        skip_lines = 0
+        others = [other for other in files.values() if other != file]
+        tabs = Options(separator="\t", quotes=False, encoding=UTF_8)
+        if is_unknown_header([file, *others], tabs, dict(zip(COLUMNS, range(3), strict=True))):
+            skip_lines, first = next(read_cells(file, "\t", quotes=False))
+            notes.append(unknown_header_note(file, skip_lines, first))
+        tables[split] = read_tables(file, COLUMNS, skip_lines, progress=options.progress)
     entity_names, relation_names = names_beside(folder)
-    return Source(name, dict(tables), entity_names=entity_names, relation_names=relation_names)
+    return Source(name, dict(tables), entity_names=entity_names, relation_names=relation_names, notes=notes)
+
+
+def is_unknown_header(files: Sequence[Path], options: Options, positions: Mapping[str, int]) -> bool:
+    """Whether the first line of the first file shares no name with any other line of the files."""
+    reading = options.separator, options.quotes, SkippedRows("skip"), options.encoding
+    rows = (row for file in files for _, row in read_cells(file, *reading))
+    facts = ([row[positions[name]] for name in COLUMNS] for row in rows if len(row) > max(positions.values()))
+    first = next(facts, None)
+    return first is not None and stands_apart(first, facts)
+
+
+def unknown_header_note(path: Path, line: int, titles: Sequence[str]) -> Note:
+    shown = ", ".join(titles[:5])
+    return Note(
+        f"{path.name}:{line}: read as a header ({shown}), since it shares no name with any other line; "
+        "--no-header (load: header=False) reads it as a fact",
+        "header",
+    )
 
 
 def split_files(path: Path, endings: Sequence[str]) -> tuple[str, Path, dict[str, Path]]:
@@ -58,8 +88,9 @@ def read_tables(
             table = pl.read_csv(
                 block, separator=separator, has_header=False, quote_char=None, schema=dict.fromkeys(columns, pl.String)
             )
-            table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-            if table.null_count().sum_horizontal().item():
+            is_blank = table.select(pl.all().is_null() | (pl.all().str.strip_chars(BLANKS) == ""))
+            table = table.filter(~is_blank.select(pl.all_horizontal(pl.all())).to_series())  # blank lines
+            if is_blank.select(pl.any_horizontal(pl.all()).sum()).item() > len(is_blank) - len(table):
                 raise _locate_error(path, columns, skip_lines, separator, None)
             empty = empty and table.is_empty()
             yield table
@@ -73,17 +104,18 @@ def _locate_error(
     path: Path, columns: Sequence[str], skip_lines: int, separator: str, error: Exception | None
 ) -> HarmoniumError:
     """Read a file that polars refused line by line, to name the line."""
+    advice = f"; {SKIP_ADVICE}" if tuple(columns) == COLUMNS else ""
     expected = {"\t": " TAB ", " ": " space "}[separator].join(columns)
     try:
         for number, line in enumerate(read_lines(path), start=1):
             cells = line.rstrip("\r\n").split(separator)
-            if number <= skip_lines or cells == [""]:
+            if number <= skip_lines or is_empty(line):
                 continue
             if len(cells) != len(columns):
                 count = f"found {len(cells)} column{'s' * (len(cells) != 1)}"
-                return HarmoniumError(f"{path}:{number}: {count}, expected {len(columns)}: {expected}")
-            if "" in cells:
-                return HarmoniumError(f"{path}:{number}: the {columns[cells.index('')]} is empty; expected {expected}")
+                return HarmoniumError(f"{path}:{number}: {count}, expected {len(columns)}: {expected}{advice}")
+            if column := next((column for column, cell in zip(columns, cells, strict=True) if is_empty(cell)), None):
+                return HarmoniumError(f"{path}:{number}: the {column} is empty; expected {expected}{advice}")
     except HarmoniumError as unreadable:
         return unreadable
     return HarmoniumError(f"{path}: cannot be read as {expected} ({error})")

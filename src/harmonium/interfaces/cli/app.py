@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harmonium.interfaces.cli import analyse, ask, console, demo, graphs, manage, train
+from harmonium.interfaces.cli import analyse, ask, complete, console, demo, graphs, manage, train
 from harmonium.interfaces.cli.options import flag, option
 from harmonium.runtime import allocator, torchrun
 from harmonium.runtime.errors import HarmoniumError, Interrupted, PeerError
@@ -19,7 +19,7 @@ from harmonium.runtime.version import __version__
 COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Start": [demo.demo],
     "Train": [train.train, train.resume, train.plan, train.tune],
-    "Ask": [ask.predict, ask.score, ask.complete, ask.classify, ask.calibrate, ask.evaluate],
+    "Ask": [ask.predict, ask.score, complete.complete, ask.classify, ask.calibrate, ask.evaluate],
     "Analyse": [
         analyse.neighbours, analyse.explain, analyse.dynamics, analyse.density, analyse.gain, analyse.report, analyse.serve,
     ],

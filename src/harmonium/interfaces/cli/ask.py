@@ -1,4 +1,4 @@
-"""Commands that ask a run: predict, score, complete, classify, calibrate, evaluate."""
+"""Commands that ask a run: predict, score, classify, calibrate, evaluate."""
 
 from __future__ import annotations
 
@@ -35,19 +35,33 @@ def predict(
     out: options.OutFile = None,
     top: Annotated[int, option("N", "Number of answers per query.", min=1)] = 10,
     new_only: Annotated[bool, flag("Skip answers that are known facts.", "--new-only")] = False,
-    typed: Annotated[bool, flag("Only entities seen in that slot of the relation.", "--typed")] = False,
+    typed: options.InferredTypes = True,
     among: Annotated[Path | None, option("FILE", "Only the candidates in this file, one name per line.")] = None,
     probability: Annotated[bool, flag("Give each answer a probability; fitted on first use.")] = True,
+    coverage: Annotated[
+        float | None,
+        option("SHARE", "All new answers of a set that holds the missing one in this share of cases, such as 0.9."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Answer a query with one of head, relation and tail missing, or a file of such queries.
+
+    With one name alone: the most probable facts that the graph lacks, of a head, a tail or a relation.
+
+    With --coverage 0.9: the set of new answers that holds the answer of a fact
+    that the graph does not have yet nine times of ten, over all questions and
+    over those of one relation; --top only limits how many are shown.
 
     Probabilities count every fact that is not in the graph as false;
     `harmonium calibrate RUN` shows how accurate they are.
 
     Example: harmonium predict runs/demo --head Switzerland --relation "official language"
 
-    Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only --typed
+    Example: harmonium predict runs/demo --head Switzerland
+
+    Example: harmonium predict runs/demo --head Switzerland --relation borders --coverage 0.9
+
+    Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only
     """
     from harmonium.answers.predict import predict_file
     from harmonium.answers.query import ask
@@ -57,18 +71,26 @@ def predict(
         if probability:
             _calibrate(opened)
         with console.bar("answering") as progress:
-            count = predict_file(opened, queries, out, top, new_only, typed, among, probability, progress)
+            count = predict_file(opened, queries, out, top, new_only, typed, among, probability, progress, coverage)
         console.say(f"{count:,} answers: {out}")
         return
     if queries is not None or out is not None:
-        raise HarmoniumError("give --queries FILE and --out FILE, or else two of --head, --relation and --tail")
-    query = ask(opened.graph, head, relation, tail)
+        raise HarmoniumError("give --queries FILE and --out FILE, or else one or two of --head, --relation and --tail")
     with console.bar("fitting probabilities, once") as progress:
-        answers = harmonium.predict(opened, head, relation, tail, top, new_only, typed, among, probability, progress)
+        answers = harmonium.predict(
+            opened, head, relation, tail, top, new_only, typed, among, probability, progress, coverage
+        )
+    if [head, relation, tail].count(None) == 2:
+        console.output(answers, as_json, partial(display.show_missing, opened.graph))
+        return
+    query = ask(opened.graph, head, relation, tail)
     if as_json:
-        console.print_json({"query": query.text, "answers": answers})
-    else:
+        covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
+        console.print_json({"query": query.text, **covered, "answers": answers})
+    elif coverage is None:
         display.show_answers(query.text, answers)
+    else:
+        display.show_answer_set(query.text, answers, coverage, top)
 
 
 def score(
@@ -92,45 +114,6 @@ def score(
         console.say(f"{scored:,} facts: {out}")
     else:
         console.output(scored, as_json, partial(display.show_scored, f"{run} on {facts}"))
-
-
-def complete(
-    graph_or_run: Annotated[
-        str, argument("GRAPH_OR_RUN", "Run folder; or a graph to train on first, into runs/GRAPH.")
-    ],
-    relation: Annotated[list[str] | None, option("NAME", "Relation to complete; repeatable.")] = None,
-    all_relations: Annotated[bool, flag("Complete every relation.", "--all-relations")] = False,
-    top: Annotated[int, option("N", "Number of facts.", min=1)] = 1000,
-    typed: Annotated[bool, flag("Only heads and tails seen with the relation.")] = True,
-    out: options.OutFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """List the most probable facts missing from a graph, of some relations or of all.
-
-    Probabilities count every fact that is not in the graph as false;
-    `harmonium calibrate RUN` shows how accurate they are.
-
-    Example: harmonium complete runs/demo --relation borders --top 20
-
-    Example: harmonium complete runs/demo --all-relations --out missing.tsv
-    """
-    from harmonium.answers.complete import is_run_folder, open_or_train
-
-    if bool(relation) == all_relations:
-        raise HarmoniumError("give --relation NAME (repeatable) or --all-relations")
-    if is_run_folder(graph_or_run):
-        opened = harmonium.Run.load(graph_or_run)
-    else:
-        console.download(graph_or_run)
-        with console.training_bar() as training:
-            opened = open_or_train(graph_or_run, training)
-    _calibrate(opened)
-    with console.bar("completing") as progress:
-        facts = harmonium.complete(opened, relation or None, top, typed, out, progress)
-    if out is not None and not as_json:
-        console.say(f"{len(facts):,} facts: {out}")
-    else:
-        console.output(facts, as_json, partial(display.show_missing, opened.graph.name))
 
 
 def classify(

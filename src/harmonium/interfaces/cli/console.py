@@ -16,6 +16,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -60,6 +61,16 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], cap
     console.print()
 
 
+def item(label: str, text: str, details: str) -> None:
+    """An entry of a list: a label, a line of text, and details below it, folded to the width of the terminal."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(harmless(label)), Text(harmless(text)))
+    grid.add_row(Text(), Text(harmless(details), style="dim"))
+    console.print(Padding(grid, (0, 0, 0, 2)))
+
+
 def number(value: Any) -> str:
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
@@ -91,10 +102,19 @@ def _progress(*columns: ProgressColumn, transient: bool = True) -> Progress:
     return Progress(*columns, console=errors, transient=transient, disable=hidden)
 
 
+class _CountColumn(MofNCompleteColumn):
+    """How much is done, of how much if that is known."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is not None:
+            return super().render(task)
+        return Text(f"{task.completed:,.0f}" if task.completed else "", style="progress.download")
+
+
 @contextlib.contextmanager
 def bar(title: str, total: int | None = None, at_once: bool = True) -> Iterator[Callable[[float], None]]:
     """A progress bar, shown at once or when it first advances; yields a function that advances it."""
-    with _progress(TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+    with _progress(TextColumn(title), BarColumn(), _CountColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total, visible=at_once)
         yield lambda amount: progress.update(task, advance=amount, visible=True)
 
@@ -110,24 +130,26 @@ def download(graph: str) -> None:
 
 @contextlib.contextmanager
 def training_bar() -> Iterator[Callable[[TrainingProgress], None]]:
-    """A live bar of epochs, loss and the best validation metric; without a terminal, a line every tenth of the way."""
-    columns = TextColumn("training"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn()
+    """A live bar of the stage, epochs, loss and best validation metric; without a terminal, a line every tenth of it."""
+    columns = TextColumn("{task.fields[stage]}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn()
     with _progress(*columns, TimeRemainingColumn(), transient=False) as progress:
-        task = progress.add_task("training", total=None, state="first epoch")
-        printed = -1  # tenths of the training that were printed
+        task = progress.add_task("training", total=None, stage="training", state="first epoch")
+        stage, printed = "", -1  # tenths of the stage that were printed
 
         def update(now: TrainingProgress) -> None:
-            nonlocal printed
-            if printed < 0:
-                printed = 0
-                errors.print(Text(f"training with {now.backend}"))
+            nonlocal stage, printed
+            if now.stage != stage:
+                if not stage:
+                    errors.print(Text(f"training with {now.backend}"))
+                stage, printed = now.stage, 0
+                progress.reset(task)
             best = f"best {now.metric} {now.best:.3f}" if now.best > -math.inf else "not validated yet"
             loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}  "
-            state = f"epoch {now.epoch}  {loss}{best}"
-            progress.update(task, completed=now.step, total=now.steps, state=state)
+            state = f"epoch {now.epoch}  {loss}{best if now.stage == 'training' else ''}"
+            progress.update(task, completed=now.step, total=now.steps, stage=harmless(now.stage), state=state)
             tenth = 10 * now.step // now.steps
-            if not errors.is_terminal and tenth > printed:
+            if not errors.is_terminal and tenth > printed and (now.stage == "training" or now.step == now.steps):
                 printed = tenth
-                errors.print(Text(f"training {100 * now.step // now.steps}%  {state}"))
+                errors.print(Text(f"{now.stage} {100 * now.step // now.steps}%  {state}"))
 
         yield update

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from harmonium.answers.probability import Calibration
     from harmonium.answers.query import Answer
     from harmonium.answers.score import ScoredFact
+    from harmonium.answers.slot_calibration import Reliability
+    from harmonium.data.graph import Graph
     from harmonium.evaluation.evaluation import Evaluation
     from harmonium.evaluation.metrics import Estimate
     from harmonium.run.run import Run
+    from harmonium.run.selection import Selection
     from harmonium.training.planning import Plan
     from harmonium.training.tuning import Tuning
 
@@ -75,15 +78,44 @@ def show_trained(run: Run) -> None:
     console.say(f"run folder: {run.path}")
 
 
-def show_run(run: Run) -> None:
-    """How training went and the final metrics."""
+def show_selection(selection: Selection) -> None:
+    """What was tried and what was chosen, and why."""
+    if selection.trials:
+        rows = [
+            [number, settings_text(trial.settings) or "the recipe's settings", trial.mrr, f"{trial.seconds:.1f} s"]
+            for number, trial in enumerate(selection.trials, start=1)
+        ]
+        judged = (
+            f"trainings with {settings_text(selection.trial_size)}, judged by {selection.held_out:,} held-out facts"
+        )
+        caption = f"{judged}; the search took {selection.seconds:.0f} s"
+        console.table("Trials", ["", "settings", "mrr", "time"], rows, caption)
+    console.say("Chosen", "bold")
+    for reason in selection.reasons:
+        console.say(f"  {reason}")
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings in one line, such as: n3 0.1, composition distmult."""
+    shown = {key: f"{value:.3g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    return ", ".join(f"{key.split('.')[-1]} {value}" for key, value in shown.items())
+
+
+def show_run(run: Run, others: Mapping[str, dict[str, float]] | None = None) -> None:
+    """How the settings were chosen, how training went, and the final metrics, with those of `others` by name."""
+    if run.selection:
+        show_selection(run.selection)
+    if run.history.harmony:
+        console.say(f"  harmony: {run.history.harmony['summary']}")
     best = f"best at epoch {run.history.best_epoch} of {len(run.history.rows)}"
     console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
     if run.evaluation:
         rows = {"model": run.metrics, **interval_rows(run.evaluation.estimate)}
-        if run.evaluation.baseline:
-            rows["frequency baseline"] = run.evaluation.baseline
+        rows |= others or {}
+        rows |= {f"{name} baseline": metrics for name, metrics in run.evaluation.baselines.items()}
         console.metrics_table(f"Link prediction on {run.graph.name}", rows, run.evaluation.describe())
+        if run.evaluation.warning:
+            console.say(f"warning: {run.evaluation.warning}", "red")
 
 
 def show_plan(plan: Plan) -> None:
@@ -109,10 +141,7 @@ def show_tuning(out: Path, study: Tuning) -> None:
     complete = sorted((t for t in study.trials if t["state"] == "complete"), key=lambda trial: -trial["value"])
     rows = []
     for trial in complete[:10]:
-        values = {
-            key: f"{value:.3g}" if isinstance(value, float) else value for key, value in trial["settings"].items()
-        }
-        settings = ", ".join(f"{key.split('.')[-1]} {value}" for key, value in values.items())
+        settings = settings_text(trial["settings"])
         rows.append([trial["number"], trial["value"], settings])
     failed = sum("error" in trial for trial in study.trials)
     caption = f"{len(study.trials) - len(complete) - failed} more were stopped early, {failed} failed"
@@ -127,6 +156,15 @@ def show_answers(query: str, answers: Sequence[Answer]) -> None:
     console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows, caption)
 
 
+def show_answer_set(query: str, answers: Sequence[Answer], coverage: float, top: int) -> None:
+    """The best answers of a set, and what it covers."""
+    show_answers(query, answers[:top])
+    size = "1 answer" if len(answers) == 1 else f"{len(answers):,} answers"
+    shown = f" ({top:,} shown)" if len(answers) > top else ""
+    console.say(f"  the answer set has {size}{shown}: where the graph lacks an answer to such a question,", "dim")
+    console.say(f"  the set holds it in {100 * coverage:g} % of cases", "dim")
+
+
 def show_scored(title: str, facts: Sequence[ScoredFact]) -> None:
     rows = [
         [fact.text, fact.score, percent(fact.probability), f"{fact.rank:g}", percent(fact.head_probability),
@@ -137,10 +175,49 @@ def show_scored(title: str, facts: Sequence[ScoredFact]) -> None:
     console.table(title, columns, rows, "ranks among answers that are not known facts")
 
 
-def show_missing(graph: str, facts: Sequence[Mapping[str, Any]]) -> None:
-    rows = [[fact["rank"], fact["text"], fact["score"], percent(fact["probability"])] for fact in facts]
-    caption = missing_probabilities([fact["probability"] for fact in facts])
-    console.table(f"Missing from {graph}", ["rank", "fact", "score", "probability"], rows, caption)
+def show_missing(graph: Graph, facts: Sequence[Mapping[str, Any]]) -> None:
+    """Facts with their probabilities and, where they have them, reasons."""
+    title, caption = f"Missing from {graph.name}", missing_probabilities([fact["probability"] for fact in facts])
+    vocabularies = {"head": graph.entities, "relation": graph.relations, "tail": graph.entities}
+    names = [[v.name(v.index(fact[column])) for column, v in vocabularies.items()] for fact in facts]
+    if not facts or "reason" not in facts[0]:
+        rows = [[*words, percent(fact["probability"]), fact["rank"]] for words, fact in zip(names, facts, strict=True)]
+        console.table(title, [*vocabularies, "probability", "rank"], rows, caption)
+        return
+    console.say(title, "bold")
+    width = max(len(percent(fact["probability"])) for fact in facts)
+    for words, fact in zip(names, facts, strict=True):
+        console.item(f"{percent(fact['probability']):>{width}}", " · ".join(words), fact["reason"])
+    if caption:
+        console.say(f"  {caption}", "dim")
+    console.say("")
+
+
+def count_notes(graph: Graph, kind: str) -> int:
+    return sum(note.count for note in graph.notes if note.kind == kind)
+
+
+def show_reading(source: str, graph: Graph) -> None:
+    """What was read of a graph, and what was not."""
+    n_facts = sum(map(len, graph.splits.values()))
+    dropped = count_notes(graph, "repeated") + count_notes(graph, "skipped rows")
+    counts = f"{n_facts:,} facts about {graph.n_entities:,} entities, {graph.n_relations:,} relations"
+    console.say(f"{source}: {n_facts + dropped:,} rows, {counts}", "bold")
+    console.notes(graph.notes)
+
+
+def show_bands(run: Run, facts: Sequence[Mapping[str, Any]]) -> None:
+    """How many facts are how probable, and how many of them should be true."""
+    from harmonium.answers.complete import probability_bands
+
+    bands, rows, high = probability_bands(facts), [], "or more"
+    for band in bands:
+        rows.append([f"{100 * band.low:.0f} % {high}", band.count, round(band.expected)])
+        high = f"to {100 * band.low:.0f} %"
+    if rows:
+        held_out = f"the {len(run.graph.valid):,} held out for validation"
+        caption = f"expected true: if the graph lacks about as many facts as {held_out}; if it lacks more, more are"
+        console.table(f"{len(facts):,} missing facts", ["probability", "facts", "expected true"], rows, caption)
 
 
 def show_classification(title: str, top: int, classifier: Classification) -> None:
@@ -163,22 +240,29 @@ def show_labels(title: str, accuracy: float, facts: Sequence[LabelledFact]) -> N
 
 
 def show_calibration(calibration: Calibration) -> None:
-    """For each slot: how often answers of a given probability are true."""
+    """For each slot and kind of question: how often answers of a given probability are true."""
     if not calibration.fits:
         console.say(f"'{calibration.graph}' has too few validation facts for probabilities", "yellow")
     for slot, fit in calibration.fits.items():
-        rows = []
-        for part in fit.reliability:
-            if part["facts"]:
-                interval = f"{part['from']:.0%} to {part['to']:.0%}"
-                rows.append([interval, part["facts"], percent(part["probability"]), percent(part["true"])])
-        formula = f"sigmoid({fit.margin:.3g} margin {fit.known:+.3g} log(1 + known) {fit.intercept:+.3g})"
-        caption = (
-            f"{formula}; {fit.questions:,} queries of {fit.split}, {fit.true:,} true answers;\n  calibration error "
-            f"{fit.calibration_error:.3f} above 10 %, log loss {fit.log_loss:.4f} (base rate: {fit.base_log_loss:.4f})"
-        )
-        columns = ["probability", "answers", "mean probability", "true"]
-        console.table(f"Predicted {slot}s, {calibration.graph}", columns, rows, caption)
+        for kind, judged in fit.reliability.items():
+            rows = []
+            for part in judged.bins:
+                if part["facts"]:
+                    interval, expected = f"{part['from']:.0%} to {part['to']:.0%}", part["probability"]
+                    chance = 2 * (expected * (1 - expected) / part["facts"]) ** 0.5  # two standard errors
+                    rows.append([interval, part["facts"], percent(expected), percent(part["true"]), f"± {chance:.1%}"])
+            columns = ["probability", "answers", "mean probability", "true", "by chance"]
+            title = f"Predicted {slot}s, questions {kind.text}, {calibration.graph}"
+            console.table(title, columns, rows, reliability_caption(judged))
+
+
+def reliability_caption(judged: Reliability) -> str:
+    largest = "no bin has 50 answers" if judged.largest_error is None else f"largest error {judged.largest_error:.3f}"
+    return (
+        f"{judged.questions:,} questions of {judged.split}, {judged.true:,} true answers; {largest} (bins of 50 or more)\n"
+        f"  best answers: mean probability {judged.best_probability:.1%}, true {judged.best_true:.1%}; "
+        f"log loss {judged.log_loss:.4f} (base rate: {judged.base_log_loss:.4f})"
+    )
 
 
 def show_evaluation(title: str, by: str | None, evaluation: Evaluation) -> None:

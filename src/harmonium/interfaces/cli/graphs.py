@@ -55,16 +55,18 @@ def convert(
     to: Annotated[
         str | None, option("FORMAT", "Format of a folder: tsv (default), csv, parquet, nt, ttl, nq, openke, libkge.")
     ] = None,
-    columns: Annotated[
-        str | None, option("H,R,T", "Columns of head, relation, tail by name or number: from,kind,to or 1,3,2.")
-    ] = None,
-    separator: Annotated[str | None, option("CHAR", "Column separator: one character, tab or space.")] = None,
+    columns: options.Columns = None,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
     header: Annotated[
         bool | None, flag("Whether line 1 is a header; default: if it names the columns.", "--header/--no-header")
     ] = None,
     quotes: Annotated[
         bool | None, flag('Whether " quotes cells; default: unless separated by tabs.', "--quotes/--no-quotes")
     ] = None,
+    on_bad: Annotated[
+        str, option("error|skip", "Rows that cannot be used: an error, or skipped with a note.")
+    ] = "error",
     literals: Annotated[str, option("skip|keep", "RDF literals: skip, or keep as entities.")] = "skip",
     language: Annotated[str, option("CODE", "Preferred language of RDF labels.")] = "en",
     query: Annotated[
@@ -87,8 +89,8 @@ def convert(
     with console.bar("reading and writing, MB", megabytes) as advance:
         graph = harmonium.convert(
             source, out, to, valid, test, seed, overwrite,
-            columns=columns, separator=separator, header=header, quotes=quotes, query=query,
-            literals=literals, language=language, progress=lambda count: advance(count / 1e6),
+            columns=columns, separator=separator, encoding=encoding, header=header, quotes=quotes, query=query,
+            literals=literals, language=language, on_bad=on_bad, progress=lambda count: advance(count / 1e6),
         )  # fmt: skip
     if as_json:
         triples = {split: len(facts) for split, facts in graph.splits.items()}

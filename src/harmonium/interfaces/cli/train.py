@@ -13,6 +13,16 @@ from harmonium.interfaces.cli.options import flag, option
 def train(
     config: options.ConfigFile = None,
     data: options.Data = None,
+    preset: Annotated[
+        str | None,
+        option(
+            "best|fast|plain|paper", "Instead of CONFIG.toml: settings for any graph. Default without either: best."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        option("M", "Time budget of the presets; default for best: 5 on a CPU, 3 on a GPU.", min=0.01),
+    ] = None,
     out: Annotated[Path | None, option("RUN", "Run folder to write; default: runs/GRAPH.")] = None,
     settings: options.Settings = None,
     overwrite: options.Overwrite = False,
@@ -22,25 +32,30 @@ def train(
     track: options.Track = None,
     list_settings: Annotated[bool, flag("List every setting with its default, and exit.", "--settings")] = False,
 ) -> None:
-    """Train a model on a graph, evaluate it and write a run folder.
+    """Train the best model for a graph that fits a time budget, evaluate it and write a run folder.
 
-    model.faithfulness is lambda: how closely the token of a fact stays to the
-    vector composed of its head, relation and tail. A small lambda lets the
-    network reshape the vector; with inf token and composed vector are the same.
+    Without settings, short trainings of a few alternatives decide on held-out
+    facts; what was tried and chosen is shown and kept in the run. Settings
+    given by --set stay fixed. Presets: fast trains once with usual settings,
+    plain is ComplEx without harmony, paper is the paper's HHolE.
 
-    Example: harmonium train --data atlas --set model.composition=distmult --set train.epochs=30 --out runs/mine
+    Example: harmonium train --data facts.csv --out runs/mine
+
+    Example: harmonium train --data atlas --preset plain --set model.entity_dim=64 --set train.epochs=10 --out runs/small
     """
-    if list_settings:
-        from harmonium.runtime.config import describe
+    from harmonium.runtime.config import describe
+    from harmonium.training.train import read_settings
 
-        console.table("Settings", ["key", "default", "meaning"], describe())
+    if list_settings:
+        console.table("Settings", ["key", "without a preset", "meaning"], describe())
         return
     overrides = [*(settings or []), *([f"train.initial_vectors={json.dumps(str(init))}"] if init else [])]
-    chosen = harmonium.Config.read(config, overrides)
+    recipe = options.recipe(config, preset)
+    chosen = read_settings(recipe, overrides)
     out = out or Path("runs") / Path(data or chosen.data).name.split(".")[0]
     console.download(data or chosen.data)
     with console.training_bar() as progress:
-        run = harmonium.train(chosen, data, out, overwrite=overwrite, progress=progress, track=track or [])
+        run = harmonium.train(data, recipe, out, overrides, overwrite, progress, track or [], minutes)
     display.show_trained(run)
 
 
@@ -73,10 +88,11 @@ def plan(
 
     Example: harmonium plan --data atlas --set model.entity_dim=128 --set train.epochs=30
     """
-    chosen = harmonium.Config.read(config, settings or [])
-    console.download(data or chosen.data)
+    from harmonium.training.train import read_settings
+
+    console.download(data or read_settings(config, settings or []).data)
     with console.bar("timing a few steps"):
-        estimate = harmonium.plan(chosen, data)
+        estimate = harmonium.plan(data, config, settings or [])
     console.output(estimate, as_json, display.show_plan)
 
 
@@ -100,7 +116,9 @@ def tune(
 
     Then: harmonium train best.toml --out runs/best
     """
-    console.download(data or harmonium.Config.read(config, settings or []).data)
+    from harmonium.training.train import read_settings
+
+    console.download(data or read_settings(config, settings or []).data)
     with console.bar("tuning, trials", trials) as progress:
-        study = harmonium.tune(config, data, trials, storage, space, settings or [], out, progress)
+        study = harmonium.tune(data, config, trials, storage, space, settings or [], out, progress)
     console.output(study, as_json, partial(display.show_tuning, out))

@@ -106,9 +106,10 @@ async def answers(
     tail: Name | None = None,
     limit: Limit = 10,
     new_only: bool = False,
+    typed: Annotated[bool, Query(description="Only entities that could fill the slot.")] = True,
 ) -> Answers:
     """The best answers to a query: give exactly two of head, relation and tail."""
-    return await pool.run(pool.explorer.answers, head, relation, tail, limit, new_only)
+    return await pool.run(pool.explorer.answers, head, relation, tail, limit, new_only, typed)
 
 
 @router.get("/neighbours", responses=NOT_FOUND)

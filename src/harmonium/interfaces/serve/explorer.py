@@ -9,8 +9,11 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
+from harmonium.answers.candidate_facts import OTHER, CandidateSearch
+from harmonium.answers.complete import find_missing
+from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for
 from harmonium.answers.predict import answer_all
-from harmonium.answers.probability import Calibration, calibration_for
+from harmonium.answers.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import ask
 from harmonium.answers.score import split_of
 from harmonium.data.graph import SPLITS
@@ -18,7 +21,7 @@ from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 from harmonium.interfaces.serve.maps import entity_map, guise_points
 from harmonium.interfaces.serve.name_search import NameIndex
-from harmonium.interfaces.serve.prepared import CachedGraph, LambdaFamily, PreparedGuise
+from harmonium.interfaces.serve.prepared import CachedGraph, CachedTypes, LambdaFamily, PreparedGuise
 from harmonium.interfaces.serve.results import (
     Answers,
     EntityMap,
@@ -34,10 +37,6 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.run.run import Run
 
-ANSWERS_PER_QUERY = 5  # predicted facts for one relation of an entity
-FULL_QUERIES = 12  # relations of an entity that are scored against all entities, the most promising ones
-MOST_CANDIDATES = 30_000  # scored to find those
-
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
@@ -48,9 +47,12 @@ class Explorer:
     def prepare(self, progress: Callable[[int], None] | None = None) -> None:
         if len(self.graph.valid):
             calibration_for(self.run, progress)
+            fact_calibration_for(self.run, progress=progress)
         for slot in Slot:
             self.graph.known_answers(slot)
-        _ = self.facts_by_entity, self.calibration, self.full_map, self.info
+        for slot in OTHER:
+            self.candidates.relations_of(slot, 0)  # infers the types of all slots
+        _ = self.facts_by_entity, self.calibration, self.fact_calibration, self.full_map, self.info
 
     # Kept ------------------------------------------------------------------------------------------------------------
 
@@ -90,6 +92,16 @@ class Explorer:
         return calibration_for(self.run) if len(self.graph.valid) else None
 
     @cached_property
+    def fact_calibration(self) -> FactCalibration | None:
+        """None if there are too few validation facts."""
+        return fact_calibration_for(self.run) if len(self.graph.valid) else None
+
+    @cached_property
+    def candidates(self) -> CandidateSearch:
+        search = CandidateSearch.prepare(self.scorer, self.graph)
+        return replace(search, types=CachedTypes(search.types))
+
+    @cached_property
     def explainer(self) -> Explainer:
         return Explainer(self.run.model, self.graph)
 
@@ -127,23 +139,38 @@ class Explorer:
 
     @torch.no_grad()
     def predictions(self, name: str, limit: int) -> Predictions:
-        entity = self.entities.index(name)
-        queries = self._queries_by_promise(entity)
-        asked, facts = queries[:FULL_QUERIES], []
-        for slot in (Slot.HEAD, Slot.TAIL):
-            rows = [[entity, relation, entity] for open_slot, relation in asked if open_slot is slot]
-            facts += self._best(slot, Triples.from_rows(rows), ANSWERS_PER_QUERY, new_only=True, typed=True)
-        facts = [fact for fact in facts if fact.head.id != fact.tail.id]
+        """The most probable missing facts of an entity, as head and as tail; those of symmetric relations as head."""
+        entity, n_queries, facts = self.entities.index(name), 0, []
+        for slot, open_slot in OTHER.items():
+            relations = self.candidates.relations_of(slot, entity)
+            if slot is Slot.TAIL:
+                relations = [relation for relation in relations if not self.candidates.traits.symmetric[relation]]
+            missing = find_missing(self.candidates, relations, limit, self.fact_calibration, (slot, entity))
+            probabilities = optional_floats(missing.probabilities, len(missing))
+            columns = missing.triples.to_rows().tolist(), missing.scores.tolist(), probabilities
+            for row, score, probability in zip(*columns, strict=True):
+                if slot is Slot.HEAD or row[0] != entity:  # a loop is listed once
+                    facts.append(Prediction(*self._names(row), None, open_slot, score, probability))
+            n_queries += len(relations)
         facts.sort(key=lambda fact: (-(fact.probability or 0), -fact.score))
-        return Predictions(self.entities.named(entity), len(asked), len(queries), facts[:limit])
+        return Predictions(self.entities.named(entity), n_queries, facts[:limit])
 
     @torch.no_grad()
-    def answers(self, head: str | None, relation: str | None, tail: str | None, limit: int, new_only: bool) -> Answers:
+    def answers(
+        self, head: str | None, relation: str | None, tail: str | None, limit: int, new_only: bool, typed: bool
+    ) -> Answers:
         ids = []
         for names, name in ((self.entities, head), (self.relations, relation), (self.entities, tail)):
             ids.append(None if name is None else names.vocabulary.ids[names.index(name)])
         query = ask(self.graph, *ids)
-        return Answers(query.text, query.slot, self._best(query.slot, query.triple, limit, new_only))
+        types = self.candidates.types if typed else None
+        slot, calibration = query.slot, self.calibration
+        best = answer_all(self.scorer, self.graph, slot, query.triple, limit, new_only, calibration, types=types)
+        row, column, predictions = query.triple.to_rows()[0].tolist(), list(Slot).index(slot), []
+        for answer in next(best):
+            row[column] = answer.index
+            predictions.append(Prediction(*self._names(row), answer.known, slot, answer.score, answer.probability))
+        return Answers(query.text, slot, predictions)
 
     @torch.no_grad()
     def guise(
@@ -194,32 +221,3 @@ class Explorer:
 
     def _fact_positions(self, entity: int) -> torch.Tensor:
         return self.facts_by_entity.lookup(torch.tensor([entity]))[1]
-
-    def _best(self, slot: Slot, queries: Triples, limit: int, new_only: bool, typed: bool = False) -> list[Prediction]:
-        """The best answers to each query, with their probabilities."""
-        answers = answer_all(self.scorer, self.graph, slot, queries, limit, new_only, self.calibration, typed=typed)
-        column, facts = list(Slot).index(slot), []
-        for row, best in zip(queries.to_rows().tolist(), answers, strict=True):
-            for answer in best:
-                row[column] = answer.index
-                facts.append(Prediction(*self._names(row), answer.known, slot, answer.score, answer.probability))
-        return facts
-
-    def _queries_by_promise(self, entity: int) -> list[tuple[Slot, int]]:
-        """Open slots and relations that an entity is seen with; first those whose best new candidate stands out most."""
-        facts = self.graph.facts()[self._fact_positions(entity)]
-        promises: list[tuple[float, Slot, int]] = []
-        scored = 0
-        for given, slot in ((Slot.HEAD, Slot.TAIL), (Slot.TAIL, Slot.HEAD)):
-            for relation in torch.unique(facts.relation[facts[given] == entity]).tolist():
-                query = Triples.from_rows([[entity, relation, entity]])
-                candidates = self.graph.slot_candidates(slot).lookup(query.relation)[1]
-                known = self.graph.known_answers(slot).of(query)[1]
-                is_new = ~torch.isin(candidates, torch.cat([known, query[slot]]))
-                if is_new.any() and scored + len(candidates) <= MOST_CANDIDATES:
-                    scored += len(candidates)
-                    vectors = self.scorer.entity_vectors.of(candidates)
-                    scores = self.scorer.form(self.scorer.slot_map(slot, query).apply(vectors))
-                    promises.append(((scores[is_new].max() - scores.logsumexp(0)).item(), slot, relation))
-        promises.sort(key=lambda promise: -promise[0])
-        return [(slot, relation) for _, slot, relation in promises]

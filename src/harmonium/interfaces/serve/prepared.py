@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
+from harmonium.data.entity_types import EntityTypes, SlotTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
@@ -39,6 +40,20 @@ class CachedGraph(Graph):
 
     def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
         return self._slot_candidates(slot, tuple(splits))
+
+
+class CachedTypes(EntityTypes):
+    """Types that are inferred once for each slot."""
+
+    def __init__(self, types: EntityTypes) -> None:
+        super().__init__(types.n_entities, types.n_relations, types.roles, types.members, types.sizes, types.has_loops)
+
+    @cached_property
+    def _of_slot(self) -> Callable[[Slot, int, bool], SlotTypes]:
+        return cache(super().of_slot)
+
+    def of_slot(self, slot: Slot, relation: int, typed: bool = True) -> SlotTypes:
+        return self._of_slot(slot, relation, typed)
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,10 @@ class Prediction(Fact):
 
 @dataclass(frozen=True)
 class Predictions:
-    """The most probable new facts of an entity, among its relations and the entities seen with them."""
+    """The most probable new facts of an entity."""
 
     entity: Named
-    asked: int  # queries scored against all entities, the most promising ones
-    queries: int  # relations and sides of the entity
+    queries: int  # relations and sides that the entity could have
     facts: list[Prediction]
 
 

@@ -229,8 +229,7 @@ const views = {
     } }, "More facts");
     const predicted = card("Predicted facts", el("p", { class: "soft" }, "Asking the model…"));
     later.then((predictions) => {
-      const note = predictions.asked < predictions.queries ? `the ${predictions.asked} most promising of ${predictions.queries} queries: one for each relation and side of this entity`
-        : `${predictions.queries} queries: one for each relation and side of this entity`;
+      const note = `${predictions.queries} queries: one for each relation and side that this entity could have`;
       predicted.lastChild.replaceWith(predictions.facts.length ? factTable(note, predictions.facts, page.entity.id)
         : el("p", { class: "soft" }, "No prediction: the graph has too few facts about this entity."));
       say(`${predictions.facts.length} predicted facts of ${page.entity.name}`);

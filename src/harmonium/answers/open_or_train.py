@@ -1,0 +1,97 @@
+"""The run to ask: one that is given or in a folder, or one trained on a graph first."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harmonium.data.datasets import load, locate
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.triples import Slot
+from harmonium.run.run import Run
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.folders import is_unfinished
+from harmonium.training.state import Progress
+from harmonium.training.train import train
+
+MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
+
+
+def open_or_train(
+    source: Any,
+    *,
+    preset: str | None = None,
+    minutes: float | None = None,
+    folder: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Run:
+    """A run as it is or from its folder; on anything else that `load` reads (`options`), a model is trained first.
+
+    Rows of a file that cannot be used are skipped. The run is saved in `folder` (default for a name or path: runs/NAME),
+    where one on the same facts is used again.
+    """
+    if isinstance(source, Run):
+        return source
+    if is_run_folder(source):
+        return Run.load(source)
+    graph, folder = read_graph(source, **options), folder or run_folder(source)
+    earlier = None if folder is None or overwrite else earlier_run(Path(folder), graph, preset, minutes)
+    return earlier or train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
+
+
+def is_run_folder(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike) and (Path(source) / "run.json").is_file()
+
+
+def run_folder(source: Any) -> Path | None:
+    """Where the run on a graph is saved by default: runs/facts for data/facts.csv.gz; nowhere for a value in memory."""
+    return Path("runs") / Path(source).name.split(".")[0] if isinstance(source, str | os.PathLike) else None
+
+
+def read_graph(source: Any, **options: Any) -> Graph:
+    """The graph that `load` reads; rows of a file or frame that cannot be used are skipped.
+
+    A table that is no list of facts, as its relations hardly repeat, is an error.
+    """
+    is_name = isinstance(source, str | os.PathLike) and not str(source).startswith("sparql:")
+    if not (is_name and locate(source).is_dir()):
+        options.setdefault("on_bad", "skip")
+    graph = load(source, **options)
+    n_facts = sum(map(len, graph.splits.values()))
+    if graph.n_relations > max(MIN_RELATIONS, n_facts / 2):
+        head, relation, tail = graph.names_of(graph.train[:1])[0]
+        raise HarmoniumError(
+            f"{source}: {graph.n_relations:,} relations for {n_facts:,} facts, so nothing can be learned of them: is "
+            f"'{relation}' a relation between '{head}' and '{tail}'? Choose --columns head,relation,tail by name or number"
+        )
+    return graph
+
+
+def earlier_run(folder: Path, graph: Graph, preset: str | None = None, minutes: float | None = None) -> Run | None:
+    """The run in a folder if it was trained on the same facts, None if there is none; any other is an error."""
+    if is_unfinished(folder) or not folder.exists():
+        return None  # `train` says how to resume an unfinished one
+    others = (
+        f"--overwrite trains again in its place, --run OTHER in another folder; `harmonium complete {folder}` uses it"
+    )
+    if not is_run_folder(folder):
+        raise HarmoniumError(f"{folder} exists and is no run folder; --run OTHER trains in another folder")
+    run = Run.load(folder)
+    if not have_same_facts(run.graph, graph):
+        sizes = [f"{sum(map(len, each.splits.values())):,} facts" for each in (run.graph, graph)]
+        raise HarmoniumError(f"{folder} is a run on other facts ({sizes[0]}, now {sizes[1]}): {others}")
+    if preset is not None or minutes is not None:
+        raise HarmoniumError(f"{folder} is a run on these facts already: {others}")
+    return run
+
+
+def have_same_facts(first: Graph, second: Graph) -> bool:
+    """Whether two graphs have the same facts in the same splits, by name."""
+    if any(len(first.splits[split]) != len(second.splits[split]) for split in SPLITS):
+        return False
+    same_names = first.entities.ids == second.entities.ids and first.relations.ids == second.relations.ids
+    return same_names and all(
+        bool((first.splits[split][slot] == second.splits[split][slot]).all()) for split in SPLITS for slot in Slot
+    )

@@ -1,0 +1,201 @@
+"""A reason for each predicted fact, in words: the strongest evidence that the known facts give.
+
+Kinds of evidence: a rule (a known fact between the same two entities that often comes with the predicted one), a path of
+two known facts, similar entities (by the cosine of their vectors) of which the same is known, a frequent value. Counts
+are those of the graph. A reason is evidence beside the model's score: it says what speaks for a fact, not how the score
+came about (`explain` does).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from harmonium.answers.two_step_paths import PathIndex
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.rules import Rules, mine_rules, relations_by_pair
+from harmonium.run.run import Run
+
+MIN_SHARE = 0.1  # of the cases in which a rule or a path holds
+PRIOR_FAILURES = 3  # cases in which each is assumed to have failed beforehand
+NEAREST, MIN_NEAREST = 10, 3  # similar entities looked at, and at least to be had
+MIN_SIMILAR = 2  # of them that must have the value
+LIFT = 1.3  # by how much these must exceed the share of all entities
+MIN_FREQUENCY = 0.05  # of a frequent value
+FREQUENCY_WEIGHT = 0.9  # of frequency beside other evidence, which says more about this fact
+MAX_SCORES = 1 << 24  # similarities computed at once
+NO_REASON = "no similar known fact: by the model's score alone"
+OTHER = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Evidence for one fact."""
+
+    kind: str  # rule, path, similar, frequent or none
+    strength: float  # 0 to 1: share of comparable cases in which it was right, shrunk where they are few
+    text: str
+
+
+def reasons(run: Run, triples: Triples, progress: Callable[[int], None] | None = None) -> list[str]:
+    """One sentence for each fact: why it is likely, by what the graph knows."""
+    return [reason.text for reason in find_reasons(run, triples, progress)]
+
+
+def find_reasons(run: Run, triples: Triples, progress: Callable[[int], None] | None = None) -> list[Reason]:
+    """The strongest evidence for each fact."""
+    known = _Known(run.graph)
+    best = [Reason("none", 0.0, NO_REASON)] * len(triples)
+    for evidence in (_rules(known, triples), _paths(known, triples, progress), _similar(known, triples, run)):
+        for row, reason in evidence:
+            if reason.strength > best[row].strength:
+                best[row] = reason
+    return best
+
+
+class _Known:
+    """What a graph knows, in indexes, and how it is put into words."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.facts = graph, graph.facts()
+        self.n_entities, self.n_relations = graph.n_entities, graph.n_relations
+        self.answers = {slot: graph.known_answers(slot) for slot in OTHER}
+
+    def fact(self, head: int, relation: int, tail: int) -> str:
+        return " ".join((self.entity(head), self.relation(relation), self.entity(tail)))
+
+    def step(self, start: int, step: int, end: int) -> str:
+        """The fact of one step of a path."""
+        if step < self.n_relations:
+            return self.fact(start, step, end)
+        return self.fact(end, step - self.n_relations, start)
+
+    def entity(self, entity: int) -> str:
+        return self.graph.entities.name(entity)
+
+    def relation(self, relation: int) -> str:
+        """The name, or the last part of a path: release region for /film/film/release_region."""
+        name = self.graph.relations.name(relation)
+        is_path = name.startswith("/") or "://" in name
+        return (re.split(r"[/#]", name.rstrip("/#"))[-1].replace("_", " ") or name) if is_path else name
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+
+def _rules(known: _Known, triples: Triples) -> Iterator[tuple[int, Reason]]:
+    """Known facts between the two entities of a triple, whose relation often comes with that of the triple."""
+    rules = mine_rules(known.facts, known.n_entities, known.n_relations, MIN_SHARE)
+    number = {key: i for i, key in enumerate(zip(*(column.tolist() for column in _columns(rules)), strict=True))}
+    pairs = relations_by_pair(known.facts, known.n_entities)
+    for reversed, heads, tails in ((False, triples.head, triples.tail), (True, triples.tail, triples.head)):
+        row, body = pairs.lookup(heads * known.n_entities + tails)
+        for triple, relation in zip(row.tolist(), body.tolist(), strict=True):
+            rule = number.get((relation, int(triples.relation[triple]), reversed))
+            if rule is not None:
+                yield triple, _rule_reason(known, triples[triple : triple + 1], rules, rule)
+
+
+def _columns(rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
+    return rules.body, rules.head, rules.reversed
+
+
+def _rule_reason(known: _Known, triple: Triples, rules: Rules, rule: int) -> Reason:
+    head, relation, tail = triple.to_rows()[0].tolist()
+    body, support = int(rules.body[rule]), int(rules.support[rule])
+    cases = int(rules.facts[body])
+    if not rules.reversed[rule]:
+        text = f"known: {known.fact(head, body, tail)}; {support:,} of {cases:,} such facts come with this one"
+    elif body == relation:
+        fact = known.fact(tail, body, head)
+        text = f"known the other way round: {fact}; {support:,} of {cases:,} such facts hold both ways"
+    else:
+        text = f"known: {known.fact(tail, body, head)}; {support:,} of {cases:,} such facts come with this one"
+    return Reason("rule", support / (cases + PRIOR_FAILURES), text)
+
+
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+
+def _paths(known: _Known, triples: Triples, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Reason]]:
+    """The path of two known facts whose ends have the relation most often."""
+    index = PathIndex(known.facts, known.n_entities, known.n_relations)
+    for row, (head, relation, tail) in enumerate(triples.to_rows().tolist()):
+        if progress:
+            progress(1)
+        best = None
+        for path in index.between(head, tail):
+            support, cases = index.confidence(path, relation)
+            strength = support / (cases + PRIOR_FAILURES)
+            if support and support >= MIN_SHARE * cases and (best is None or strength > best[0]):
+                best = strength, path, support, cases
+        if best is not None:
+            strength, path, support, cases = best
+            steps = known.step(head, path.first, path.middle), known.step(path.middle, path.second, tail)
+            text = f"known: {' and '.join(steps)}; {support:,} of {cases:,} such pairs have this relation"
+            yield row, Reason("path", strength, text)
+
+
+# Similar entities and frequent values ---------------------------------------------------------------------------------
+
+
+def _similar(known: _Known, triples: Triples, run: Run) -> Iterator[tuple[int, Reason]]:
+    """Entities similar to the head that have the tail, entities similar to the tail that the head has, and frequency."""
+    for slot in OTHER:
+        for relation in triples.relation.unique().tolist():
+            fillers = known.facts[slot][known.facts.relation == relation].unique()
+            if not len(fillers):
+                continue
+            vectors = F.normalize(_vectors(run, fillers), dim=1)
+            rows = (triples.relation == relation).nonzero()[:, 0]
+            for chunk in rows.split(max(1, MAX_SCORES // len(fillers))):
+                queries = triples[chunk]
+                similarity = F.normalize(_vectors(run, queries[slot]), dim=1) @ vectors.T
+                similarity[fillers[None, :] == queries[slot][:, None]] = -torch.inf
+                nearest = similarity.topk(min(NEAREST, len(fillers)), dim=1)
+                for row, ids, cosine in zip(chunk.tolist(), fillers[nearest.indices], nearest.values, strict=True):
+                    triple = triples[row : row + 1]
+                    yield from ((row, r) for r in _of_slot(known, triple, slot, ids[cosine > -torch.inf], len(fillers)))
+
+
+@torch.no_grad()
+def _vectors(run: Run, ids: Tensor) -> Tensor:
+    """(n, entity_dim) float32."""
+    return run.model.entities(ids).detach().float().cpu()
+
+
+def _of_slot(known: _Known, triple: Triples, slot: Slot, nearest: Tensor, n_fillers: int) -> Iterator[Reason]:
+    """How many entities similar to the one in `slot` are known in its place, and how many of all are."""
+    answers = known.answers[slot].of(triple)[1]
+    similar = nearest[torch.isin(nearest, answers)]
+    share, base = len(similar) / max(1, len(nearest)), len(answers) / n_fillers
+    if len(nearest) >= MIN_NEAREST and len(similar) >= MIN_SIMILAR and share >= LIFT * base:
+        count = f"{len(similar) if share < 1 else 'all'} of the {len(nearest)}"
+        names = _list([known.entity(index) for index in similar[:3].tolist()])
+        text = f"{count} most similar entities with this relation have this value, such as {names}"
+        if slot is Slot.TAIL:
+            text = (
+                f"the same is known of {count} values most similar to {known.entity(int(triple.tail))}, such as {names}"
+            )
+        yield Reason("similar", len(similar) / (len(nearest) + PRIOR_FAILURES), f"{text} ({_percent(base)} of all)")
+    elif base >= MIN_FREQUENCY and len(answers) >= MIN_SIMILAR:
+        only = "only " * (base < 0.5)
+        count = f"{len(answers):,} of {n_fillers:,}"
+        text = f"{only}a frequent value: {count} entities with this relation have it"
+        if slot is Slot.TAIL:
+            text = f"{only}a frequent head: {count} tails of this relation have it"
+        yield Reason("frequent", FREQUENCY_WEIGHT * base, text)
+
+
+def _percent(share: float) -> str:
+    return "under 1 %" if share < 0.005 else f"{share:.0%}".replace("%", " %")
+
+
+def _list(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,55 @@
+"""What the facts of a relation say about further ones: whether it is functional, symmetric, or has loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.triples import Slot
+from harmonium.evaluation.rules import KINDS, mine_rules
+
+FUNCTIONAL = 0.95  # share of the heads of a functional relation that have exactly one tail
+MAX_MEAN = 1.1  # tails per head: also where a few heads have many
+MIN_HEADS = 20  # below that a relation is not called functional
+
+
+@dataclass(frozen=True)
+class RelationTraits:
+    """Traits of all relations, each (n_relations,) bool."""
+
+    functional: Tensor  # a head has one tail
+    inverse_functional: Tensor  # a tail has one head
+    symmetric: Tensor  # (h, r, t) implies (t, r, h)
+    with_loops: Tensor  # some (h, r, h) is a fact
+
+    @classmethod
+    def infer(cls, graph: Graph, splits: Sequence[str] = SPLITS) -> RelationTraits:
+        """The traits that the facts of some splits show."""
+        facts = graph.facts(splits)
+        rules = mine_rules(facts, graph.n_entities, graph.n_relations)
+        symmetric = rules.body[rules.kind == KINDS.index("symmetric")]
+        with_loops = facts.relation[facts.head == facts.tail]
+        return cls(
+            _functional(graph, Slot.TAIL, splits),
+            _functional(graph, Slot.HEAD, splits),
+            *(relations.bincount(minlength=graph.n_relations) > 0 for relations in (symmetric, with_loops)),
+        )
+
+    def has_one_answer(self, open_slot: Slot) -> Tensor:
+        """(n_relations,) bool: whether a question with this slot open has at most one answer."""
+        one_way = self.functional if open_slot is Slot.TAIL else self.inverse_functional
+        return one_way | self.symmetric & (self.functional | self.inverse_functional)
+
+
+def _functional(graph: Graph, open_slot: Slot, splits: Sequence[str]) -> Tensor:
+    """(n_relations,): whether nearly all questions with this slot open have exactly one answer."""
+    index = graph.known_answers(open_slot, splits).index
+    relation, answers = index.keys // graph.n_entities, index.offsets.diff()
+    questions = relation.bincount(minlength=graph.n_relations)
+    with_one = relation[answers == 1].bincount(minlength=graph.n_relations)
+    facts = torch.zeros_like(questions).index_add_(0, relation, answers)
+    return (questions >= MIN_HEADS) & (with_one >= FUNCTIONAL * questions) & (facts <= MAX_MEAN * questions)

@@ -1,0 +1,42 @@
+"""In which encoding a text is: UTF-8, UTF-16 if it says so or, where a messy file may be guessed at, Windows-1252."""
+
+import codecs
+from itertools import islice
+from pathlib import Path
+
+from harmonium.data.compressed import READ_ERRORS, open_bytes
+from harmonium.runtime.errors import HarmoniumError
+
+UTF_8 = "utf-8"
+WESTERN = "cp1252"  # what spreadsheets write in western Europe and America
+COMPARED_LINES = 1_000_000
+
+
+def guess_encoding(path: Path, may_guess: bool = False) -> str:
+    """utf-16 by its byte order mark; cp1252 where one `may_guess` and no line with other letters than ASCII is UTF-8."""
+    try:
+        with open_bytes(path) as file:
+            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                return "utf-16"
+            file.seek(0)
+            lines = [line for line in islice(file, COMPARED_LINES) if not line.isascii()] if may_guess else []
+    except READ_ERRORS:
+        return UTF_8  # whoever reads the file reports the error
+    if not lines or any(_is(line, UTF_8) for line in lines):
+        return UTF_8
+    return WESTERN if all(_is(line, WESTERN) for line in lines) else UTF_8
+
+
+def _is(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_encoding(name: str) -> None:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise HarmoniumError(f"no encoding '{name}'; usual ones are utf-8, cp1252, latin-1 and utf-16") from None

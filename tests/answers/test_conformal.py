@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.answers import conformal
+from harmonium.answers.conformal import AnswerSets, Surprises, answer_sets_for, fit_answer_sets
+from harmonium.answers.predict import predict_file
+from harmonium.data.entity_types import EntityTypes
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.model.scoring import Scorer
+from harmonium.run.run import Run
+from harmonium.runtime.errors import HarmoniumError
+from small import make_graph, make_run, random_model
+
+N_HEADS, N_TAILS, N_RELATIONS = 1500, 40, 3
+HARD = 2  # a relation about which the scorer knows nothing
+
+
+class Softmax(Scorer):
+    """A scorer that is right about a world but for a factor: each question draws answers by a softmax of its scores."""
+
+    def __init__(self) -> None:
+        self.scores = torch.randn(N_HEADS, N_RELATIONS, N_TAILS, generator=torch.Generator().manual_seed(1))
+
+    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+        if slot is Slot.TAIL:
+            return self.scores[queries.head, queries.relation].clone()
+        return torch.zeros(len(queries), N_RELATIONS if slot is Slot.RELATION else N_HEADS)
+
+
+def world() -> tuple[Softmax, Graph]:
+    """Three answers to each question, in random splits."""
+    scorer, generator = Softmax(), torch.Generator().manual_seed(6)
+    odds = 4 * scorer.scores
+    odds[:, HARD] = 0
+    tails = odds.view(-1, N_TAILS).softmax(1).multinomial(3, generator=generator)  # (questions, 3)
+    question = torch.arange(len(tails)).repeat_interleave(3)
+    rows = torch.stack([question // N_RELATIONS, question % N_RELATIONS, tails.flatten()], dim=1)
+    parts = rows[torch.randperm(len(rows), generator=generator)].tensor_split(3)
+    entities, relations = ([f"{kind}{i}" for i in range(n)] for kind, n in (("e", N_HEADS), ("r", N_RELATIONS)))
+    return scorer, Graph(Vocabulary(entities), Vocabulary(relations, kind="relation"), *map(Triples.from_rows, parts))
+
+
+@pytest.mark.parametrize("coverage", [0.6, 0.9])
+def test_sets_hold_the_answers_of_new_facts_as_often_as_asked_for_in_each_relation(coverage: float) -> None:
+    """More known answers leave fewer candidates, so the coverage can only rise."""
+    scorer, graph = world()
+    sets, facts = fit_answer_sets(scorer, graph), graph.test
+    hard = facts.relation == HARD
+
+    def covered(splits: tuple[str, ...], by_relation: bool = True) -> torch.Tensor:
+        known = graph.known_answers(Slot.TAIL, splits)
+        limits = sets.limits(scorer, graph, Slot.TAIL, facts, coverage, known=known, by_relation=by_relation)
+        return (scorer.scores[facts.head, facts.relation, facts.tail] >= limits.score).double()
+
+    exact = covered(("train",))
+    assert exact.mean().item() == pytest.approx(coverage, abs=0.04)
+    for relation in range(N_RELATIONS):
+        assert exact[facts.relation == relation].mean().item() == pytest.approx(coverage, abs=0.07)
+    assert (covered(("train", "valid")) >= exact).all()
+    together = covered(("train",), by_relation=False)
+    assert together.mean().item() == pytest.approx(coverage, abs=0.04)
+    assert together[hard].mean() < coverage < together[~hard].mean()
+    sizes, _ = sets.sizes(scorer, replace(graph, test=facts[:0]), Slot.TAIL, facts, coverage)
+    assert sizes[hard].double().mean() > 2 * sizes[~hard].double().mean()
+
+
+def test_a_set_holds_the_best_new_answers() -> None:
+    graph = make_graph(20, 3, (200, 60, 60))
+    run = make_run(graph, random_model(graph, "distmult", 6).float())
+    known = {tuple(row) for row in graph.facts().to_rows().tolist()}
+    for coverage in (0.3, 0.7, 0.95):
+        answers = harmonium.predict(run, head="e2", relation="r1", coverage=coverage, typed=False, top=1)
+        everyone = harmonium.predict(run, head="e2", relation="r1", typed=False, new_only=True, top=99)
+        assert [answer.id for answer in answers] == [answer.id for answer in everyone[: len(answers)]]
+        assert all(answer.known is None and (2, 1, answer.index) not in known for answer in answers)
+        assert [answer.rank for answer in answers] == list(range(1, len(answers) + 1))
+    sizes = [len(harmonium.predict(run, head="e2", relation="r1", coverage=c, typed=False)) for c in (0.01, 0.5, 0.99)]
+    assert sizes[0] == 1
+    assert sizes == sorted(sizes)
+
+
+def test_sets_do_not_depend_on_the_blocks_in_which_candidates_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from harmonium.model import gradient_graph
+
+    graph = make_graph(20, 3, (200, 60, 60))
+    model, types = random_model(graph, "distmult", 6).float(), EntityTypes.infer(graph)
+    sets = fit_answer_sets(model, graph)
+    whole = [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot]
+    monkeypatch.setitem(gradient_graph.BLOCK, "cpu", 7)
+    assert [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot] == whole
+
+
+def test_a_relation_with_few_facts_has_the_threshold_of_all() -> None:
+    surprises = Surprises(1.0, [0] * 400 + [1] * 400 + [2], [1.0] * 400 + [9.0] * 400 + [20.0], [True] * 801)
+    thresholds = surprises.thresholds(0.5, torch.tensor([0, 1, 2, -1]), typed=False)
+    assert thresholds.tolist() == [1.0, 9.0, 9.0, 9.0]
+    assert surprises.thresholds(0.999, torch.tensor([1, 2]), typed=False).tolist() == [math.inf, math.inf]
+
+
+def test_quantiles_count_the_fact_that_is_asked_for() -> None:
+    """With n facts of one relation, the ceil((n + 1) coverage)-th smallest surprise."""
+    values = [float(i) for i in range(1, 1000)]
+    threshold = Surprises(1.0, [0] * 999, values, [True] * 999).thresholds(0.9, torch.tensor([0]), typed=False)
+    assert threshold.item() == 900
+
+
+def test_answers_of_unexpected_types_count_as_misses() -> None:
+    surprises = Surprises(1.0, [0] * 1000, [float(i) for i in range(1000)], [i % 20 > 0 for i in range(1000)])
+    plain, typed = (surprises.thresholds(0.9, torch.tensor([0]), typed=kind).item() for kind in (False, True))
+    assert plain == pytest.approx(900, abs=3)
+    assert typed == pytest.approx(947, abs=3)
+    assert surprises.thresholds(0.96, torch.tensor([0]), typed=True).item() == math.inf
+
+
+def test_types_restrict_a_set_unless_too_many_answers_are_of_other_types() -> None:
+    """Half of the validation facts have a tail that train has in no such slot."""
+    rows = [[i, 0, 30 + i % 4] for i in range(30)] + [[40 + i % 10, 1, 50 + i % 10] for i in range(20)]
+    valid = [[i, 0, 30 + (i + 1) % 4] if i % 2 else [i, 0, 50 + i % 10] for i in range(30)]
+    graph = Graph(
+        Vocabulary([f"e{i}" for i in range(60)]), Vocabulary(["a", "b"], kind="relation"),
+        *map(Triples.from_rows, (rows, valid, [])),
+    )  # fmt: skip
+    model, types = random_model(graph, "distmult", 6).float(), EntityTypes.infer(graph, ("train",))
+    sets = fit_answer_sets(model, graph)
+    queries = Triples.from_rows([[3, 0, 0]])
+    assert sets.sizes(model, graph, Slot.TAIL, queries, 0.4, types)[1].tolist() == [True]
+    sizes, typed = sets.sizes(model, graph, Slot.TAIL, queries, 0.8, types)
+    assert typed.tolist() == [False]
+    assert sizes.tolist() == sets.sizes(model, graph, Slot.TAIL, queries, 0.8)[0].tolist()
+    assert sets.sizes(model, graph, Slot.RELATION, queries, 0.8, types)[1].tolist() == [False]
+
+
+@pytest.fixture
+def run() -> Run:
+    graph = make_graph(20, 3, (200, 60, 60))
+    return make_run(graph, random_model(graph, "distmult", 6).float())
+
+
+def test_a_file_of_questions_has_their_sets(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text("e1\tr0\t?\n?\tr1\te2\ne3\t?\te4\n", encoding="utf-8")
+    count = predict_file(run, tmp_path / "q.tsv", tmp_path / "a.jsonl", coverage=0.8, top=1)
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    expected = [
+        *harmonium.predict(run, "e1", "r0", coverage=0.8),
+        *harmonium.predict(run, None, "r1", "e2", coverage=0.8),
+        *harmonium.predict(run, "e3", None, "e4", coverage=0.8),
+    ]
+    assert count == len(rows) == len(expected) > 3
+    assert [row[row["open"]] for row in rows] == [answer.id for answer in expected]
+
+
+def test_what_cannot_be_covered_is_refused(run: Run, tmp_path: Path) -> None:
+    for coverage in (0.0, 1.0, 90.0, -0.5, math.nan):
+        with pytest.raises(HarmoniumError, match="share between 0 and 1, such as 0.9"):
+            harmonium.predict(run, "e1", "r0", coverage=coverage)
+    with pytest.raises(HarmoniumError, match="all candidates"):
+        harmonium.predict(run, "e1", "r0", among=["e3"], coverage=0.9)
+    (tmp_path / "q.tsv").write_text("e1\tr0\t?\n", encoding="utf-8")
+    with pytest.raises(HarmoniumError, match="all candidates"):
+        predict_file(run, tmp_path / "q.tsv", tmp_path / "a.tsv", among=["e3"], coverage=0.9)
+    with pytest.raises(HarmoniumError, match="a coverage goes with a query of two names"):
+        harmonium.predict(run, "e1", coverage=0.9)
+    few = replace(run, graph=replace(run.graph, valid=run.graph.valid[:7]))
+    with pytest.raises(HarmoniumError, match="need 20 validation facts and 'random' has 7"):
+        harmonium.predict(few, "e1", "r0", coverage=0.9)
+
+
+def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, file = replace(run, path=tmp_path), tmp_path / "conformal.json"
+    monkeypatch.setattr(conformal, "_made", {})
+    first = answer_sets_for(run)
+    monkeypatch.setattr(conformal, "_made", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(conformal, "fit_answer_sets", lambda *_, **__: pytest.fail("fitted again"))
+        assert answer_sets_for(run) == first
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    tail = kept["slots"]["tail"]
+    damaged: list[object] = [[], kept | {"of": "another"}, kept | {"format": 0}]
+    damaged += [
+        kept | {"slots": {"tail": tail | change}}
+        for change in ({"surprise": [math.nan] * len(tail["surprise"])}, {"typed": []}, {"temperature": 0})
+    ]
+    for content in damaged:
+        file.write_text(json.dumps(content), encoding="utf-8")
+        monkeypatch.setattr(conformal, "_made", {})
+        assert answer_sets_for(run) == first
+    assert AnswerSets.from_json(json.loads(file.read_text(encoding="utf-8"))) == first

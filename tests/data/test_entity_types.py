@@ -1,0 +1,165 @@
+"""Which entities could fill a slot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harmonium import load
+from harmonium.data.entity_types import EntityTypes, type_relations
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot
+from small import graph_of, ladder, make_graph
+
+SLOTS = (Slot.HEAD, Slot.TAIL)
+
+
+def names(graph: Graph, entities: torch.Tensor) -> set[str]:
+    return {graph.entities.ids[entity] for entity in entities.tolist()}
+
+
+def by_definition(graph: Graph, slot: Slot, relation: int) -> list[float]:
+    """The log-odds of each entity, from sets."""
+    facts = [tuple(row) for row in graph.facts().to_rows().tolist()]
+    fill = {
+        (side, r): {f[0 if side is Slot.HEAD else 2] for f in facts if f[1] == r} for side in SLOTS for r in range(3)
+    }
+    everyone = set().union(*fill.values())
+    log_odds = []
+    for entity in range(graph.n_entities):
+        inside = fill[slot, relation] - {entity}
+        outside = everyone - inside
+        value = math.log((len(inside) + 0.5) / (len(outside) + 0.5))
+        for role, members in fill.items():
+            if entity in members and role != (slot, relation):
+                value += math.log((len(members & inside) + 0.5) / (len(inside) + 1))
+                value -= math.log((len(members & outside) + 0.5) / (len(outside) + 1))
+        log_odds.append(value)
+    return log_odds
+
+
+@pytest.mark.parametrize("sizes", [(8, 0, 0), (20, 4, 4), (60, 8, 10)])
+def test_the_log_odds_are_those_of_naive_bayes(sizes: tuple[int, int, int]) -> None:
+    graph = make_graph(sizes=sizes)
+    types = EntityTypes.infer(graph)
+    for slot in SLOTS:
+        for relation in range(3):
+            everyone = types.of_slot(slot, relation, typed=False)
+            assert everyone.entities.tolist() == list(range(12))
+            assert everyone.log_odds.tolist() == pytest.approx(by_definition(graph, slot, relation))
+            seen = set(graph.facts()[slot][graph.facts().relation == relation].tolist())
+            assert set(everyone.entities[everyone.fills].tolist()) == seen
+            assert seen <= set(types.of_slot(slot, relation).entities.tolist())
+
+
+def test_a_role_that_never_goes_with_the_slot_speaks_against_it() -> None:
+    """Of the cities with a time zone, capitals are never `located in` anything."""
+    cities = ladder("{i} zone z, {i} in c", 20)
+    graph = graph_of(cities + ", " + ladder("{j} zone z, n capital {j}", 20) + ", m zone z")
+    heads = EntityTypes.infer(graph).of_slot(Slot.HEAD, graph.relations.index("in"), typed=False)
+    ordinary, capital = (heads.log_odds[graph.entities.index(name)] for name in ("m", "y3"))
+    assert ordinary > capital + 2
+
+
+def test_an_entity_that_fills_a_slot_is_as_likely_as_without_that_fact() -> None:
+    """The held-out fact of an entity does not count for it."""
+    graph = load("atlas")
+    relation = graph.relations.index("continent")
+    types = EntityTypes.infer(graph)
+    inside = types.of_slot(Slot.HEAD, relation, typed=False)
+    for row in (graph.train.relation == relation).nonzero()[:5, 0].tolist():
+        kept = torch.arange(len(graph.train)) != row
+        without = EntityTypes.infer(replace(graph, train=graph.train[kept])).of_slot(Slot.HEAD, relation, typed=False)
+        head = graph.train.head[row]
+        assert not without.fills[head]
+        assert without.log_odds[head] == pytest.approx(inside.log_odds[head].item())
+
+
+def test_entities_with_the_same_roles_are_candidates() -> None:
+    """Every country but one has a currency; a city and a coin are no countries."""
+    facts = ladder("{i} capital {j}, {i} currency coin") + ", z capital w"
+    graph = graph_of(facts)
+    types = EntityTypes.infer(graph)
+    currency = graph.relations.index("currency")
+    heads = types.of_slot(Slot.HEAD, currency)
+    assert names(graph, heads.entities) == {*(f"x{i}" for i in range(10)), "z"}
+    assert names(graph, heads.entities[~heads.fills]) == {"z"}
+    capitals = types.of_slot(Slot.TAIL, graph.relations.index("capital"))
+    assert names(graph, capitals.entities) == {*(f"y{i}" for i in range(10)), "w"}
+
+
+def test_stated_types_count_by_their_value() -> None:
+    """`type` has both cities and rivers as heads: only the value tells which of them may have a mayor."""
+    facts = ladder("{i} mayor {j}, {i} type city") + ", " + ladder("{j}r type river") + ", z type city, w type river"
+    for name in ("type", "rdf:type", "Instance_of", "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"):
+        graph = graph_of(facts.replace("type", name))
+        assert [graph.relations.ids[relation] for relation in type_relations(graph)] == [name]
+        heads = EntityTypes.infer(graph).of_slot(Slot.HEAD, graph.relations.index("mayor"))
+        assert names(graph, heads.entities[~heads.fills]) == {"z"}
+    graph = graph_of(facts.replace("type", "prototype"))
+    assert type_relations(graph) == []
+    heads = EntityTypes.infer(graph).of_slot(Slot.HEAD, graph.relations.index("mayor"))
+    assert {"z", "w"} <= names(graph, heads.entities[~heads.fills])
+
+
+def test_all_entities_are_candidates_of_a_slot_that_none_fills() -> None:
+    graph = make_graph()
+    empty = replace(graph, **{split: facts[facts.relation != 1] for split, facts in graph.splits.items()})
+    assert len(EntityTypes.infer(empty).of_slot(Slot.TAIL, 1).entities) == 12
+
+
+def test_types_are_those_of_the_given_splits() -> None:
+    graph = graph_of("a r b", valid="c s d")
+    types = EntityTypes.infer(graph, ("train",))
+    assert types.sizes[graph.relations.index("s")] == 0
+    assert names(graph, types.of_slot(Slot.HEAD, 0).entities) == {"a"}
+
+
+def test_candidates_of_several_relations_are_those_of_each() -> None:
+    types = EntityTypes.infer(make_graph(sizes=(20, 4, 4)))
+    index = types.candidates(Slot.TAIL, torch.tensor([2, 0, 2]))
+    row, entity = index.lookup(torch.tensor([0, 2, 1]))
+    for position, relation in enumerate((0, 2)):
+        assert entity[row == position].tolist() == types.of_slot(Slot.TAIL, relation).entities.tolist()
+    assert not (row == 2).any()
+
+
+def test_fewer_candidates_are_those_that_fill_the_slot_and_the_most_likely() -> None:
+    types = EntityTypes.infer(make_graph(sizes=(12, 0, 0)))
+    everyone = types.of_slot(Slot.HEAD, 0, typed=False)
+    others = everyone.log_odds[~everyone.fills].sort(descending=True).values
+    few = everyone.limited(2)
+    assert few.fills.sum() == everyone.fills.sum()
+    assert sorted(few.log_odds[~few.fills].tolist(), reverse=True) == others[:2].tolist()
+    assert len(everyone.limited(99).entities) == 12
+
+
+def test_either_slot() -> None:
+    types = EntityTypes.infer(make_graph(sizes=(12, 0, 0)))
+    head, tail = (types.of_slot(slot, 0) for slot in SLOTS)
+    both = head.union(tail)
+    assert both.entities.tolist() == sorted({*head.entities.tolist(), *tail.entities.tolist()})
+    assert set(both.entities[both.fills].tolist()) == {
+        *head.entities[head.fills].tolist(), *tail.entities[tail.fills].tolist()
+    }  # fmt: skip
+    best = dict.fromkeys(both.entities.tolist(), -math.inf)
+    for side in (head, tail):
+        for entity, log_odds in zip(side.entities.tolist(), side.log_odds.tolist(), strict=True):
+            best[entity] = max(best[entity], log_odds)
+    assert both.log_odds.tolist() == list(best.values())
+
+
+def test_held_out_entities_are_candidates() -> None:
+    """Types inferred from train keep at least 99 of 100 entities of valid and test, among less than half of all."""
+    graph = load("atlas")
+    types, held_out = EntityTypes.infer(graph, ("train",)), graph.facts(("valid", "test"))
+    kept = candidates = 0
+    for slot in SLOTS:
+        index = types.candidates(slot, held_out.relation)
+        kept += int(index.contains(held_out.relation, held_out[slot]).sum())
+        candidates += len(index.lookup(held_out.relation)[1])
+    assert kept >= 0.99 * 2 * len(held_out)
+    assert candidates < 0.5 * 2 * len(held_out) * graph.n_entities

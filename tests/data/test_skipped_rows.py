@@ -1,0 +1,190 @@
+"""Rows that cannot be used: an error that names the first, or skipped with counts and examples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx
+import pandas
+import polars as pl
+import pytest
+
+from graph_checks import facts, whole
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.runtime.errors import HarmoniumError
+
+GOOD = [("a", "r", "b"), ("b", "r", "c"), ("c", "q", "a"), ("d", "q", "b"), ("a", "q", "d")]
+
+
+def skipped(graph: Graph) -> dict[str, int]:
+    """Reason -> number of rows."""
+    notes = [note for note in graph.notes if note.kind == "skipped rows"]
+    return {note.text.split(": ")[1]: note.count for note in notes}
+
+
+MESSY = b"""\xef\xbb\xbfsubject;predicate;object;since\r
+a;r;b;1999\r
+b;;c;2000\r
+"b";"r";" c ";\r
+;r;c;\r
+c;q;a;;;\r
+c;q\r
+d;q;b;1;2;3\r
+ ; ; ;\r
+M\xfcnchen;r;b;\r
+a;r;b;\xc3\xa9\r
+d;q;"b";\r
+"d;q;c;\r
+d;"q"x;c;\r
+a;r;b;1999\r
+a;r;N/A;\r
+a;r; NULL ;\r
+a;q;d;"two
+lines"\r
+"""
+
+
+def test_every_row_that_can_be_read_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "messy.csv"
+    file.write_bytes(MESSY + b"a;r;b;1999\n" * 9)
+    graph = whole(file, on_bad="skip")
+    assert facts(graph) == GOOD
+    assert skipped(graph) == {
+        "the tail is a placeholder": 2,
+        "the relation is empty": 1,
+        "the head is empty": 1,
+        "found 2 columns, expected 4": 1,
+        "found 6 columns, expected 4": 1,
+        "not UTF-8 text": 1,
+        "';' expected after '\"'; is a quote open?": 2,
+    }
+    texts = "\n".join(map(str, graph.notes))
+    assert "skipped 2 rows: the tail is a placeholder: messy.csv:16 (a, r, N/A), messy.csv:17 (a, r, NULL)" in texts
+    assert "found 2 columns, expected 4: subject, predicate, object, since: messy.csv:7 (c;q)" in texts
+    assert "messy.csv:10 (M\ufffdnchen;r;b;)" in texts
+    assert "train: dropped 11 repeated triples of 16" in texts
+    with pytest.raises(HarmoniumError, match=r"messy\.csv:7: found 2 columns, expected 4: subject, predicate, object"):
+        whole(file)
+
+
+def test_at_most_three_examples_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "facts.tsv"
+    file.write_text("".join(f"a{i}\tr\tb\n" for i in range(20)) + "a\tr\n" * 7)
+    (note,) = whole(file, on_bad="skip").notes
+    assert note.count == 7
+    assert note.text.endswith(": facts.tsv:21 (a r), facts.tsv:22 (a r), facts.tsv:23 (a r), ...")
+
+
+ROWS = [*GOOD[:2], ("", "r", "b"), ("c", " ", "b"), ("c", "q", None), *GOOD[2:]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "pandas", "polars"])
+def test_empty_cells_are_skipped_in_every_format(tmp_path: Path, kind: str) -> None:
+    columns = ("head", "relation", "tail")
+    texts = ["\t".join(cell or "" for cell in row) + "\n" for row in ROWS]
+    source: object = tmp_path / f"facts.{kind}"
+    if kind in ("csv", "tsv"):
+        Path(source).write_text("".join(texts).replace("\t", "," if kind == "csv" else "\t"))
+    elif kind == "jsonl":
+        Path(source).write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in ROWS))
+    elif kind == "pandas":
+        source = pandas.DataFrame(ROWS, columns=columns)
+    else:
+        source = pl.DataFrame(ROWS, schema=columns, orient="row")
+        if kind == "parquet":
+            source.write_parquet(tmp_path / "facts.parquet")
+            source = tmp_path / "facts.parquet"
+    graph = whole(source, on_bad="skip")
+    assert facts(graph) == GOOD
+    assert skipped(graph) == dict.fromkeys([f"the {column} is empty" for column in columns], 1)
+    with pytest.raises(HarmoniumError, match="(:| row )3: the head is empty"):
+        whole(source)
+
+
+def test_edges_without_a_relation_are_skipped() -> None:
+    graph = networkx.DiGraph([("a", "b", {"relation": "r"}), ("b", "c", {"relation": "r"}), ("c", "a")])
+    read = whole(graph, on_bad="skip")
+    assert facts(read) == [("a", "r", "b"), ("b", "r", "c")]
+    assert skipped(read) == {"no relation": 1}
+
+
+def test_lines_of_json_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "facts.jsonl"
+    good = '{"subject": "a", "predicate": "r", "object": 7, "since": [1]}\n'
+    file.write_text(
+        good + '{"subject": "a", "pred\n"a r b"\n\n' + good.replace("7", "[8]") + good.replace("7", "9") * 2
+    )
+    graph = whole(file, on_bad="skip")
+    assert facts(graph) == [("a", "r", "7"), ("a", "r", "9")]
+    assert skipped(graph) == {"not JSON": 1, "not an object": 1, "the tail is empty": 1}
+    with pytest.raises(HarmoniumError, match=r"facts\.jsonl:2: not JSON; each line is an object"):
+        whole(file)
+
+
+def test_a_table_with_splits_counts_each_row_once(tmp_path: Path) -> None:
+    """Its file is read once for each split."""
+    file = tmp_path / "facts.csv"
+    file.write_text("head,relation,tail,split\na,r,b,train\nb,r,c,train\n,r,c,train\nc,r,a,test\n")
+    graph = load(file, on_bad="skip")
+    assert skipped(graph) == {"the head is empty": 1}
+    assert (len(graph.train), len(graph.test)) == (2, 1)
+
+
+@pytest.mark.parametrize("on_bad", ["error", "skip"])
+def test_a_header_within_joined_files_is_no_fact(tmp_path: Path, on_bad: str) -> None:
+    file = tmp_path / "facts.csv"
+    lines = [",".join(row) for row in GOOD]
+    file.write_text("\n".join(["Source,Type,Target", *lines[:2], "Source,Type,Target", *lines[2:]]))
+    graph = whole(file, on_bad=on_bad)
+    assert facts(graph) == GOOD
+    assert skipped(graph) == {"the header again": 1}
+
+
+def test_lines_above_a_table_are_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "facts.csv"
+    file.write_text("My films, exported 2024\nhead,relation,tail\n" + "".join(",".join(row) + "\n" for row in GOOD))
+    graph = whole(file, on_bad="skip")
+    assert facts(graph) == GOOD
+    assert skipped(graph) == {"found 2 columns, expected 3": 1}
+
+
+def test_a_file_of_which_most_rows_are_bad_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "facts.csv"
+    file.write_text("head,relation,tail\n" + "a,r,\n" * 30 + "a,r,b\n")
+    with pytest.raises(HarmoniumError, match="facts: 30 of 31 rows cannot be used; skipped 30 rows: the tail is empty"):
+        load(file, on_bad="skip")
+    file.write_text("head,relation,tail\n" + "a,r,\n" * 30)
+    with pytest.raises(
+        HarmoniumError, match=r"facts\.csv: no row of it can be used; skipped 30 rows: the tail is empty"
+    ):
+        load(file, on_bad="skip")
+    with pytest.raises(HarmoniumError, match="on_bad is error or skip, not 'ignore'"):
+        load(file, on_bad="ignore")  # type: ignore[arg-type]
+
+
+def test_rare_spellings_of_a_relation_become_the_usual_one(tmp_path: Path) -> None:
+    """But only where rows are skipped, not where both are usual, and never for entities."""
+    file = tmp_path / "facts.tsv"
+    usual = "".join(f"film {i}\tdirected by\tperson {i % 3}\n" for i in range(20))
+    rare = "Film 1\tDIRECTED_BY\tperson 7\nfilm 1\tdirectedBy\tperson 1\n"
+    both = "a\tknows\tb\nb\tknows\tc\na\tKnows\tb\nd\tKnows\tc\n"
+    file.write_text(usual + rare + both)
+    graph = whole(file, on_bad="skip")
+    assert list(graph.relations.ids) == ["directed by", "knows", "Knows"]
+    assert ("Film 1", "directed by", "person 7") in facts(graph)
+    kinds = {note.kind: note for note in graph.notes}
+    assert (kinds["respelled"].count, kinds["repeated"].count, kinds["alike"].count) == (2, 1, 2)
+    assert "DIRECTED_BY (1) as directed by, directedBy (1) as directed by" in kinds["respelled"].text
+    assert "film 1 and Film 1" in kinds["alike"].text
+    assert len(whole(file).relations) == 5
+
+
+def test_signs_of_a_misread_file_are_noted(tmp_path: Path) -> None:
+    file = tmp_path / "facts.csv"
+    file.write_text("".join(f"film {i % 7},person {i},{1990 + i % 5}\n" for i in range(60)))
+    assert "60 relations for 60 facts" in str(whole(file).notes[0])
+    file.write_text("a,r,b\nb,r,N/A\nc,r,null\n")
+    (note,) = whole(file).notes
+    assert "read as entities: N/A, null" in note.text

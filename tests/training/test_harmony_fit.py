@@ -1,0 +1,254 @@
+"""W and b fitted to validation facts after training: what is found, what is kept, and what it compares with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.evaluation.ranking import rank
+from harmonium.model.build import build_model
+from harmonium.model.composition import find_composition
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Harmony, Sum
+from harmonium.runtime.config import Config, ModelConfig
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.training import harmony_fit, quadratic_regression
+from harmonium.training.harmony_fit import fit_harmony
+from harmonium.training.quadratic_regression import QuadraticPart, gather_questions
+from small import make_graph, untrained
+
+N_ENTITIES, N_RELATIONS, DIM = 60, 4, 8
+PLAIN = ModelConfig("distmult", DIM, harmony=False, normalise=False)
+
+
+def settings(**model: object) -> Config:
+    return Config(model=dataclasses.replace(PLAIN, harmony=True, **model))
+
+
+def make_model() -> GradientGraph:
+    """A plain model whose vectors have coordinates of random sign and of similar size."""
+    model, generator = build_model(PLAIN, N_ENTITIES, N_RELATIONS, seed=5), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for table in (model.entity, model.relation):
+            table.copy_(table.sign() * (0.5 + torch.rand(table.shape, generator=generator) / 2))
+    return model
+
+
+def graph_of_answers(model: GradientGraph, matrix: Tensor | None = None, count: int = 900, scale: float = 1.0) -> Graph:
+    """Validation and test facts drawn with probabilities in proportion to exp(scale * sum(x) + x' matrix x)."""
+    cells = torch.cartesian_prod(torch.arange(N_ENTITIES), torch.arange(N_RELATIONS), torch.arange(N_ENTITIES))
+    with torch.no_grad():
+        composed = model.compose(Triples.from_rows(cells))
+        scores = scale * composed.sum(-1)
+        if matrix is not None:
+            scores = scores + ((composed @ matrix) * composed).sum(-1)
+    drawn = torch.multinomial(scores.softmax(0), count, generator=torch.Generator().manual_seed(0))
+    rows = cells[drawn]
+    graph, half = make_graph(N_ENTITIES, N_RELATIONS, sizes=(4, 0, 0)), count // 2
+    return dataclasses.replace(graph, valid=Triples.from_rows(rows[:half]), test=Triples.from_rows(rows[half:]))
+
+
+def planted_direction() -> Tensor:
+    direction = torch.tensor([1.0, -1, 1, -1, 1, 1, -1, -1])  # sums to zero, so that the sum of x says nothing of it
+    return direction / direction.norm()
+
+
+def mrr(model: GradientGraph, graph: Graph) -> float:
+    return evaluate_scorer(model, graph).metrics["mrr"]
+
+
+def test_a_quadratic_part_in_the_facts_is_found_and_better() -> None:
+    model, direction = make_model(), planted_direction()
+    graph = graph_of_answers(model, 2 * torch.outer(direction, direction))
+    fitted = fit_harmony(model, graph, settings(rank=1))
+    assert fitted.preferred
+    assert fitted.is_better
+    assert fitted.log_likelihood.change > 3 * fitted.log_likelihood.standard_error
+    assert (fitted.form.basis[:, 0] @ direction).abs() > 0.9
+    assert fitted.form.fold().spectrum().item() == pytest.approx(2, rel=0.2)
+    before = mrr(model, graph)
+    model.form = fitted.form
+    assert mrr(model, graph) > before + 0.02
+
+
+def test_facts_of_a_plain_model_leave_it_plain_but_for_a_factor() -> None:
+    model = make_model()
+    graph = graph_of_answers(model, scale=2.0)
+    fitted = fit_harmony(model, graph, settings())
+    assert fitted.rank == 4
+    assert fitted.scale == pytest.approx(2, rel=0.25)
+    before = mrr(model, graph)
+    model.form = fitted.form
+    assert mrr(model, graph) == pytest.approx(before, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rank": 2, "constraint": "spectral"}, {"faithfulness": 2.0}, {"faithfulness": math.inf}, {"cap": 0.1}],
+    ids=str,
+)
+def test_the_form_is_that_of_its_settings_and_has_the_fitted_linear_part(options: dict[str, object]) -> None:
+    """lambda and the cap are kept where they are set; otherwise W is within 0.75 lambda, and reaches it."""
+    model, direction = make_model(), planted_direction()
+    graph = graph_of_answers(model, 2 * torch.outer(direction, direction))
+    fitted = fit_harmony(model, graph, settings(**options))
+    form, chosen = fitted.form, not options.keys() & {"faithfulness", "cap"}
+    assert form.norm() <= form.cap * (1 + 1e-5)
+    if chosen:
+        assert form.cap == pytest.approx(0.75 * form.faithfulness)
+        assert form.norm() == pytest.approx(form.cap, rel=1e-4)
+    else:
+        assert form.faithfulness == options.get("faithfulness", 1.0)
+    torch.testing.assert_close(form.fold().vector, torch.full((DIM,), fitted.scale), rtol=1e-4, atol=1e-5)
+    rebuilt = build_model(fitted.settings, N_ENTITIES, N_RELATIONS, seed=None)
+    model.form = form
+    rebuilt.load_state_dict(model.state_dict())
+    torch.testing.assert_close(rebuilt.score(graph.valid), model.score(graph.valid))
+
+
+def test_the_result_is_the_same_every_time_and_the_model_stays_as_it_is() -> None:
+    model = make_model()
+    graph, before = graph_of_answers(model), {name: value.clone() for name, value in model.state_dict().items()}
+    one, other = (fit_harmony(model, graph, settings()) for _ in range(2))
+    for name, value in one.form.state_dict().items():
+        assert torch.equal(value, other.form.state_dict()[name])
+    assert one.to_json() == other.to_json()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_harmful_w_is_made_smaller_until_ranks_are_kept(monkeypatch) -> None:
+    """As if the fit had gone wrong: whatever it returns, ranks stay within a thousandth where held out."""
+
+    def harmful(questions: object, rank: int, spreads: tuple[float, ...], generator: object) -> list[QuadraticPart]:
+        return [QuadraticPart(1.0, -9.0 * bool(spread) * torch.eye(rank), torch.eye(DIM, rank)) for spread in spreads]
+
+    model = make_model()
+    graph = graph_of_answers(model, count=200)
+    monkeypatch.setattr(harmony_fit, "fit_quadratic_parts", harmful)
+    fitted = fit_harmony(model, graph, settings())
+    assert fitted.factor < 1
+    assert "multiplied by" in fitted.summary
+    assert fitted.form.norm() > 0
+    validation = dataclasses.replace(graph, test=graph.valid, valid=graph.valid[:0])
+    before = mrr(model, validation)
+    model.form = fitted.form
+    assert mrr(model, validation) >= before - 0.001
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_without_validation_facts_the_plain_model_becomes_a_harmony_with_no_w(count: int) -> None:
+    model = make_model()
+    graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(40, count, 10))
+    fitted = fit_harmony(model, graph, settings(rank=2))
+    assert (fitted.facts, fitted.rank, fitted.preferred, fitted.is_worse) == (0, 2, False, False)
+    assert "validation facts" in json.loads(json.dumps(fitted.to_json(), allow_nan=False))["summary"]
+    plain = model.score_slot(Slot.TAIL, graph.test)
+    model.form = fitted.form
+    torch.testing.assert_close(model.scorer().score_slot(Slot.TAIL, graph.test), plain)
+
+
+def test_few_facts_around_one_entity_can_be_fitted() -> None:
+    """No fact is left to fit when the fold of that entity is held out."""
+    model, graph = make_model(), make_graph(N_ENTITIES, N_RELATIONS, sizes=(4, 0, 0))
+    rows = [[0, number % N_RELATIONS, 1 + number] for number in range(30)]
+    fitted = fit_harmony(model, dataclasses.replace(graph, valid=Triples.from_rows(rows)), settings())
+    assert fitted.facts == 30
+    assert math.isfinite(fitted.mrr.change)
+    assert all(value.isfinite().all() for value in fitted.form.state_dict().values())
+
+
+@pytest.mark.parametrize("name", ["hole", "complex", "tensorproduct", "concatenation"])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_any_composition_can_be_fitted(name: str, normalise: bool) -> None:
+    composition = find_composition(name)
+    dim = composition.dim(4, composition.relation_dim(4))
+    model = GradientGraph(composition, 30, 3, 4, Sum(dim), normalise=normalise).initialise()
+    graph = make_graph(30, 3, sizes=(80, 60, 10))
+    fitted = fit_harmony(model, graph, Config())
+    assert isinstance(fitted.form, Harmony)
+    assert all(value.isfinite().all() for value in fitted.form.state_dict().values())
+
+
+def test_only_plain_models_are_fitted() -> None:
+    graph = make_graph()
+    with pytest.raises(HarmoniumError, match="plain model only"):
+        fit_harmony(untrained(graph), graph, Config())
+
+
+# Questions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
+def test_the_likelihood_is_that_of_the_filtered_softmax(slot: Slot) -> None:
+    """On a small graph every entity is a candidate; known answers other than the true one do not compete."""
+    model = make_model()
+    graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(900, 60, 10))
+    known = graph.known_answers(slot, ("train", "valid"))
+    questions = gather_questions(model.scorer(), slot, graph.valid, known, torch.Generator().manual_seed(0))
+    facts = {tuple(row) for split in (graph.train, graph.valid) for row in split.to_rows().tolist()}
+    scores = model.score_slot(slot, graph.valid)
+    expected = []
+    for number, row in enumerate(graph.valid.to_rows().tolist()):
+        position = list(Slot).index(slot)
+        filled = [[*row[:position], entity, *row[position + 1 :]] for entity in range(N_ENTITIES)]
+        competes = torch.tensor([triple == row or tuple(triple) not in facts for triple in filled])
+        expected.append(scores[number].masked_fill(~competes, -torch.inf).log_softmax(0)[row[position]])
+    torch.testing.assert_close(questions.log_likelihood(questions.linear), torch.stack(expected).detach())
+
+
+def test_a_sample_of_candidates_stands_for_all_of_them() -> None:
+    config = dataclasses.replace(PLAIN, initial_spread=1.0)
+    model, graph = build_model(config, 3000, 4), make_graph(3000, 4, sizes=(2000, 100, 10))
+    known = graph.known_answers(Slot.TAIL, ("train", "valid"))
+    exact = model.score_slot(Slot.TAIL, graph.valid).log_softmax(1)
+    exact = exact.gather(1, graph.valid.tail[:, None])[:, 0].detach()
+    likelihoods = []
+    for seed in range(4):
+        questions = gather_questions(model.scorer(), Slot.TAIL, graph.valid, known, torch.Generator().manual_seed(seed))
+        assert questions.linear.shape == (100, quadratic_regression.CANDIDATES)
+        likelihoods.append(questions.log_likelihood(questions.linear))
+    torch.testing.assert_close(torch.stack(likelihoods).mean(), exact.mean(), rtol=0.02, atol=0)
+
+
+def test_held_out_answers_have_no_fact_among_those_fitted() -> None:
+    facts = make_graph(40, 3, sizes=(200, 0, 0)).train
+    folds = harmony_fit._Folds.draw(facts, 40, seed=0)
+    times_held_out = torch.zeros(2, len(facts), dtype=torch.int64)
+    for fold in range(harmony_fit.FOLDS):
+        fitted = facts[folds.fitted(fold)]
+        seen = set(fitted.head.tolist()) | set(fitted.tail.tolist())
+        answers = folds.answers(fold)
+        held_out = set(facts.head[answers[0]].tolist()) | set(facts.tail[answers[1]].tolist())
+        assert len(fitted) > 60
+        assert not seen & held_out
+        times_held_out += answers
+    assert (times_held_out == 1).all()
+
+
+@pytest.mark.parametrize("name", ["complex", "concatenation"])
+def test_held_out_ranks_are_those_of_the_evaluation(name: str) -> None:
+    """The ranks with a factor are those of a model with that much of the quadratic part, known answers filtered."""
+    composition = find_composition(name)
+    dim = composition.dim(4, 4)
+    model = GradientGraph(composition, N_ENTITIES, N_RELATIONS, 4, Sum(dim), normalise=False).initialise()
+    graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(500, 80, 0))
+    basis = torch.linalg.qr(torch.randn(dim, 2, generator=torch.Generator().manual_seed(1)))[0]
+    part = QuadraticPart(1.5, torch.tensor([[3.0, 1.0], [1.0, -2.0]]), basis)
+    folds = harmony_fit._Folds.draw(graph.valid, N_ENTITIES, seed=0)
+    fits = harmony_fit._CrossValidation(None, folds, [{0.1: part}] * harmony_fit.FOLDS)  # the same in every fold
+    ranks = harmony_fit._reciprocal_ranks(model, graph, graph.valid, fits, 0.1)
+    scorer = model.scorer()
+    for number, factor in enumerate((0.0, *harmony_fit.FACTORS)):
+        expected = dataclasses.replace(scorer, form=part.times(factor).form(scorer.form.vector))
+        sides = [
+            1 / rank(expected, graph.valid, slot, graph.known_answers(slot)).values() for slot in (Slot.HEAD, Slot.TAIL)
+        ]
+        torch.testing.assert_close(ranks[number], torch.stack(sides).mean(0))

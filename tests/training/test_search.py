@@ -1,0 +1,212 @@
+"""The search for settings: alternatives are adopted by held-out facts, within the budget, and what was done is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import harmonium
+from harmonium.run.run import Run
+from harmonium.run.selection import Selection
+from harmonium.runtime.config import Config, presets
+from harmonium.runtime.errors import Interrupted
+from harmonium.training import search
+from harmonium.training.search import Search, held_out_parts, is_better, select, with_settings
+from small import family, graph_of, make_graph
+
+CHOICES = {
+    "train.n3": [0.001, 0.01, 0.1, 1.0],
+    "model.composition": ["complex", "distmult"],
+    "model.reciprocal": [True, False],
+}
+BASE = with_settings(Config(), {"model.composition": "complex", "model.reciprocal": True, "train.n3": 0.01})
+
+
+def make_search(**values: Any) -> Search:
+    sizes = {"minutes": {"cpu": 10.0}, "dims": {"cpu": [8, 16, 32]}, "trial_dim": {"cpu": 16}}
+    return Search(**sizes | values)
+
+
+def simulate(monkeypatch: pytest.MonkeyPatch, quality: Any, epoch_seconds: float = 1.0) -> list[Config]:
+    """Replace each training by an MRR that `quality(config)` gives, on a clock that its epochs advance."""
+    trained: list[Config] = []
+    clock = 0.0
+
+    def reciprocal_ranks(part: Any, config: Config, device: Any, progress: Any) -> Tensor:
+        nonlocal clock
+        clock += config.train.epochs * seconds(config)
+        trained.append(config)
+        noise = torch.rand(2 * len(part.facts), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return noise * 0.1 + quality(config)
+
+    def seconds(config: Config) -> float:
+        scale = 0.1 if config.train.loss == "sampled" else 1.0
+        return epoch_seconds * scale * config.model.entity_dim / 16
+
+    monkeypatch.setattr(search.HeldOut, "reciprocal_ranks", reciprocal_ranks)
+    monkeypatch.setattr(
+        search._Selector, "_epoch_seconds", lambda self, change: seconds(with_settings(self.config, change))
+    )
+    monkeypatch.setattr(search.time, "perf_counter", lambda: clock)
+    return trained
+
+
+def peak(config: Config) -> float:
+    """Best at n3 = 0.1 with DistMult; reciprocity does not matter."""
+    distance = abs(math.log10(config.train.n3) + 1)
+    return 0.5 - 0.1 * distance + (0.1 if config.model.composition == "distmult" else 0)
+
+
+def test_the_search_climbs_to_the_best_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = simulate(monkeypatch, peak)
+    config, selection = select(BASE, make_search(choices=CHOICES), family())
+    assert (config.train.n3, config.model.composition, config.model.reciprocal) == (0.1, "distmult", True)
+    assert [trial.settings.get("train.n3", 0.01) for trial in selection.trials[:3]] == [0.01, 0.1, 1.0]
+    assert max(trial.mrr for trial in selection.trials) == pytest.approx(selection.trials[3].mrr)
+    assert any("train.n3 = 0.1: better than 0.01" in reason for reason in selection.reasons)
+    assert selection.settings["model.composition"] == "distmult"
+    assert {c.model.entity_dim for c in trained} == {16} and config.model.entity_dim == 32
+
+
+def test_numbers_are_searched_downwards_where_upwards_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, lambda config: 0.5 - abs(math.log10(config.train.n3) + 3) / 10)
+    config, selection = select(BASE, make_search(choices={"train.n3": CHOICES["train.n3"]}), family())
+    assert config.train.n3 == 0.001
+    assert [trial.settings.get("train.n3", 0.01) for trial in selection.trials] == [0.01, 0.1, 0.001]
+
+
+def test_fixed_settings_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = simulate(monkeypatch, peak)
+    fixed = ["train.n3", "model.entity_dim", "train.epochs", "train.batch_size"]
+    config, _ = select(BASE, make_search(choices=CHOICES), family(), fixed)
+    for key in ("n3", "epochs", "batch_size"):
+        assert getattr(config.train, key) == getattr(BASE.train, key)
+    assert config.model.entity_dim == BASE.model.entity_dim and {c.model.entity_dim for c in trained} == {16}
+    assert config.model.composition == "distmult"
+
+
+@pytest.mark.parametrize("minutes", [1.0, 3.0, 10.0])
+def test_search_and_final_training_fit_the_budget(minutes: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = simulate(monkeypatch, peak, epoch_seconds=0.05)
+    config, selection = select(BASE, make_search(choices=CHOICES), family(), minutes=minutes)
+    assert len(selection.trials) == len(trained) / len(held_out_parts(family(), 0)) > 3
+    final = config.train.epochs * 0.05 * config.model.entity_dim / 16
+    assert selection.seconds <= 0.5 * 60 * minutes + max(trial.seconds for trial in selection.trials)
+    assert selection.seconds + final <= 60 * minutes
+
+
+def test_without_time_for_trials_the_recipe_is_used_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = simulate(monkeypatch, peak, epoch_seconds=300.0)
+    config, selection = select(BASE, make_search(choices=CHOICES), family())
+    assert not trained and not selection.trials and config.train.n3 == BASE.train.n3
+    assert config.model.entity_dim == 8 and 1 <= config.train.epochs < BASE.train.epochs
+    assert any("no time for trials" in reason for reason in selection.reasons)
+
+
+def test_a_graph_with_many_entities_is_trained_with_sampled_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {"train.loss": "sampled", "train.negatives": 10, "train.negative_group_size": 20, "train.batch_size": 20}
+    base = with_settings(BASE, {"train.loss": "full", "train.epochs": 20})
+    wanted = make_search(choices=CHOICES, large=large)
+    simulate(monkeypatch, peak, epoch_seconds=60.0)
+    config, selection = select(base, wanted, family())
+    assert (config.train.loss, config.train.negatives) == ("sampled", 10)
+    assert "train.loss = sampled" in selection.reasons[0]
+    trained = simulate(monkeypatch, peak, epoch_seconds=2.0)  # enough for the final training, not for trials
+    config, selection = select(base, wanted, family())
+    assert config.train.loss == "full" and {c.train.loss for c in trained} == {"sampled"}
+
+
+def test_few_entities_are_never_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, peak, epoch_seconds=60.0)
+    base = with_settings(BASE, {"train.loss": "full"})
+    config, _ = select(base, make_search(large={"train.loss": "sampled", "train.negatives": 20}), family())  # of 40
+    assert config.train.loss == "full"
+
+
+def test_a_failed_trial_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quality(config: Config) -> float:
+        if config.model.composition == "distmult":
+            raise harmonium.HarmoniumError("the loss became nan")
+        return peak(config)
+
+    simulate(monkeypatch, quality)
+    config, selection = select(BASE, make_search(choices=CHOICES), family())
+    assert config.model.composition == "complex"
+    assert [trial.error for trial in selection.trials if trial.mrr is None] == ["the loss became nan"]
+
+
+def test_few_validation_facts_are_joined_by_parts_of_train() -> None:
+    graph = family()  # 10 validation facts
+    parts = held_out_parts(graph, 0)
+    assert len(parts) > 1 and parts[0].facts is not None
+    for part in parts[1:]:
+        held, kept = (set(map(tuple, t.to_rows().tolist())) for t in (part.facts, part.train.train))
+        assert held and not held & kept and held | kept == set(map(tuple, graph.train.to_rows().tolist()))
+        assert not len(part.train.valid)
+        assert set(part.train.train.head.tolist()) | set(part.train.train.tail.tolist()) == set(range(graph.n_entities))
+    many = make_graph(60, 3, (2000, 1500, 10))
+    (only,) = held_out_parts(many, 0)
+    assert len(only.facts) == search.MAX_HELD_OUT
+
+
+def test_better_means_by_more_than_noise() -> None:
+    best = torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    assert is_better(best + 0.01, best) and not is_better(best, best) and not is_better(best - 0.01, best)
+    noise = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    assert not is_better(best + noise - noise.mean() + 1e-6, best)
+    assert is_better(best, None)
+
+
+def test_a_search_names_only_settings() -> None:
+    with pytest.raises(harmonium.HarmoniumError, match=r"'train\.n4', which is no setting"):
+        select(BASE, make_search(large={"train.n4": 1}, choices={"train.n4": [1.0]}), family())
+
+
+def test_every_preset_trains_a_model_that_is_kept_with_its_selection(tmp_path: Path) -> None:
+    """For real, with a budget of seconds."""
+    for preset in presets():
+        sizes = ["model.entity_dim=16", "train.epochs=8"]
+        minutes = None if preset == "paper" else 0.05
+        run = harmonium.train(family(), preset, tmp_path / preset, sizes, minutes=minutes)
+        assert run.config.model.entity_dim == 16 and run.metrics
+        loaded = Run.load(tmp_path / preset)
+        assert loaded.selection == run.selection and loaded.metrics == run.metrics
+        assert (run.selection is None) == (preset == "paper")
+        if run.selection:
+            assert Selection.from_json(json.loads(json.dumps(run.selection.to_json()))) == run.selection
+
+
+def test_the_default_is_better_than_the_frequency_baseline_on_a_small_graph() -> None:
+    run = harmonium.train(family(), minutes=0.2)
+    assert run.evaluation and run.metrics["mrr"] > 3 * run.evaluation.baselines["frequency"]["mrr"]
+    assert run.selection and run.selection.settings["model.composition"] in ("complex", "distmult")
+
+
+def test_resuming_keeps_the_selection(tmp_path: Path) -> None:
+    def stop(now: Any) -> None:
+        if now.stage == "training" and now.step == 20:
+            raise KeyboardInterrupt
+
+    overrides = ["train.checkpoint_every=5", "train.n3=0.01"]
+    with pytest.raises(Interrupted, match="harmonium resume"):
+        harmonium.train(family(), "fast", tmp_path / "run", overrides, progress=stop, minutes=0.05)
+    resumed = harmonium.resume(tmp_path / "run")
+    assert resumed.selection and resumed.selection.minutes == 0.05
+    assert replace(resumed, path=None).metrics
+
+
+def test_a_budget_needs_something_to_choose() -> None:
+    with pytest.raises(harmonium.HarmoniumError, match="needs settings with a table"):
+        harmonium.train(family(), "paper", minutes=1)
+
+
+def test_a_graph_of_two_facts_is_trained_without_trials() -> None:
+    run = harmonium.train(graph_of("a likes b, c likes d"), minutes=0.02)
+    assert run.selection and not run.selection.trials and "too few facts" in " ".join(run.selection.reasons)
