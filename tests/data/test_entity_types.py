@@ -163,3 +163,9 @@ def test_held_out_entities_are_candidates() -> None:
         candidates += len(index.lookup(held_out.relation)[1])
     assert kept >= 0.99 * 2 * len(held_out)
     assert candidates < 0.5 * 2 * len(held_out) * graph.n_entities
+
+
+def test_loops_are_those_of_the_given_splits() -> None:
+    graph = graph_of("a r b, a s a", valid="c r c")
+    assert EntityTypes.infer(graph).has_loops.tolist() == [True, True]
+    assert EntityTypes.infer(graph, ("train",)).has_loops.tolist() == [False, True]

@@ -200,7 +200,7 @@ class _RelationSearch:
     def _excluded(self, slot: Slot, entities: Tensor) -> tuple[Tensor, Tensor]:
         """(row, entity) of the known answers to the questions of some entities, and of loops where there are none."""
         row, answer = self.search.known[OTHER[slot]].of(self._questions(entities))
-        if self.search.traits.with_loops[self.relation]:
+        if self.search.types.has_loops[self.relation]:
             return row, answer
         return torch.cat([row, torch.arange(len(entities))]), torch.cat([answer, entities])
 

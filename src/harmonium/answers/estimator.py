@@ -22,6 +22,7 @@ from harmonium.answers.probability import calibration_for
 from harmonium.answers.query import ask
 from harmonium.data.columns import COLUMNS
 from harmonium.data.datasets import load
+from harmonium.data.entity_types import EntityTypes
 from harmonium.data.formats.source import LINE_BREAKS
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
@@ -131,14 +132,14 @@ class LinkPredictor:
         self._check_fitted()
         rows = _table(X, [name for name in COLUMNS if name in X.columns]).to_dicts()
         queries = [ask(self.graph_, **row) for row in rows]
-        calibration = calibration_for(self.run_)
+        calibration, types = calibration_for(self.run_), EntityTypes.infer(self.graph_)
         results: dict[int, list[dict[str, Any]]] = {}
         for slot in Slot:
             numbers = [number for number, query in enumerate(queries) if query.slot is slot]
             if not numbers:
                 continue
             triples = Triples.cat([queries[number].triple for number in numbers])
-            answers = answer_all(self.run_.model, self.graph_, slot, triples, top, new_only, calibration)
+            answers = answer_all(self.run_.model, self.graph_, slot, triples, top, new_only, calibration, types=types)
             for number, best in zip(numbers, answers, strict=True):
                 given = {"question": number, **dict.fromkeys(COLUMNS), **rows[number]}
                 results[number] = [given | answer.to_json() for answer in best]

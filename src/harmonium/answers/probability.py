@@ -1,4 +1,4 @@
-"""The probability of an answer: one calibrated number, the same in every command.
+"""The probability of an answer to a question: one calibrated number in every command but `complete` (fact_probability.py).
 
     margin      = log p / (1 - p),  p = the softmax of temperature * score over all candidates of the question
     log-odds    = curve(slope_r * margin + known * log(k) + intercept_r),  r the relation, k = known answers * share

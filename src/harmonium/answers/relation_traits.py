@@ -1,4 +1,4 @@
-"""What the facts of a relation say about further ones: whether it is functional, symmetric, or has loops."""
+"""What the facts of a relation say about further ones: whether it is functional or symmetric."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class RelationTraits:
     functional: Tensor  # a head has one tail
     inverse_functional: Tensor  # a tail has one head
     symmetric: Tensor  # (h, r, t) implies (t, r, h)
-    with_loops: Tensor  # some (h, r, h) is a fact
 
     @classmethod
     def infer(cls, graph: Graph, splits: Sequence[str] = SPLITS) -> RelationTraits:
@@ -32,11 +31,10 @@ class RelationTraits:
         facts = graph.facts(splits)
         rules = mine_rules(facts, graph.n_entities, graph.n_relations)
         symmetric = rules.body[rules.kind == KINDS.index("symmetric")]
-        with_loops = facts.relation[facts.head == facts.tail]
         return cls(
             _functional(graph, Slot.TAIL, splits),
             _functional(graph, Slot.HEAD, splits),
-            *(relations.bincount(minlength=graph.n_relations) > 0 for relations in (symmetric, with_loops)),
+            symmetric.bincount(minlength=graph.n_relations) > 0,
         )
 
     def has_one_answer(self, open_slot: Slot) -> Tensor:

@@ -100,6 +100,7 @@ class _Selector:
         self.start = self.config = self._fit_to_graph(config)
         self.held_out: list[HeldOut] = []
         self.best: Tensor | None = None  # (queries,): the reciprocal ranks of the best trial
+        self.timed: dict[Config, float] = {}  # seconds of an epoch, by settings
 
     @property
     def seconds(self) -> float:
@@ -231,6 +232,11 @@ class _Selector:
     def _epoch_seconds(self, change: dict[str, Any]) -> float:
         """The time of an epoch with some settings changed, from a few steps."""
         config = for_vectors(with_settings(self.config, change))
+        if config not in self.timed:
+            self.timed[config] = self._time_epoch(config)
+        return self.timed[config]
+
+    def _time_epoch(self, config: Config) -> float:
         model = build_model(config.model, self.graph.n_entities, self.graph.n_relations, config.train.seed)
         state = TrainingState(model.move_to(self.device), self.graph.train.to(self.device), config.train)
         steps = math.ceil(len(self.graph.train) / config.train.batch_size)

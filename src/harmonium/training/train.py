@@ -23,6 +23,7 @@ from harmonium.runtime.distributed import World, local_main_first, process_group
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
 from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
 from harmonium.training.fit import fit
+from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.search import Search, for_vectors, select
 from harmonium.training.state import Progress
@@ -167,8 +168,6 @@ def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph
 
 def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
     """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
-    from harmonium.training.harmony_fit import fit_harmony
-
     fitted = fit_harmony(model, graph, settings)
     if fitted.preferred or settings.train.harmony == "after":
         model.form = fitted.form

@@ -56,7 +56,7 @@ Columns = Annotated[
 ]
 Separator = Annotated[str | None, option("CHAR", "Column separator: one character, tab or space.")]
 Encoding = Annotated[str | None, option("NAME", "Encoding of a text file, such as cp1252; default: UTF-8.")]
-Preset = Annotated[str | None, option("best|fast|plain|paper", "Settings to train with; default: best.")]
+Preset = Annotated[str | None, option("best|fast|plain|paper", "Settings for any graph; default: best.")]
 Minutes = Annotated[
     float | None, option("M", "Time budget of training; default for best: 5 on a CPU, 3 on a GPU.", min=0.01)
 ]

@@ -13,16 +13,8 @@ from harmonium.interfaces.cli.options import flag, option
 def train(
     config: options.ConfigFile = None,
     data: options.Data = None,
-    preset: Annotated[
-        str | None,
-        option(
-            "best|fast|plain|paper", "Instead of CONFIG.toml: settings for any graph. Default without either: best."
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        option("M", "Time budget of the presets; default for best: 5 on a CPU, 3 on a GPU.", min=0.01),
-    ] = None,
+    preset: options.Preset = None,
+    minutes: options.Minutes = None,
     out: Annotated[Path | None, option("RUN", "Run folder to write; default: runs/GRAPH.")] = None,
     settings: options.Settings = None,
     overwrite: options.Overwrite = False,
