@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.analyses import (
+    show_density,
+    show_dynamics,
+    show_explanation,
+    show_gain,
+    show_neighbourhood,
+)
 from harmonium.interfaces.cli.options import flag, option
 from harmonium.runtime.errors import HarmoniumError
 
@@ -37,7 +44,7 @@ def neighbours(
 
         triple = opened.graph.triple(head, relation, tail)
         guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), count, typed)
-    console.output(neighbourhood, as_json, display.show_neighbourhood)
+    console.output(neighbourhood, as_json, show_neighbourhood)
 
 
 def explain(
@@ -59,7 +66,7 @@ def explain(
     explanation = harmonium.explain(run, head, relation, tail, count, same_relation)
     if plot:
         figures.explain_figure(explanation, plot)
-    console.output(explanation, as_json, display.show_explanation)
+    console.output(explanation, as_json, show_explanation)
 
 
 def dynamics(
@@ -83,7 +90,7 @@ def dynamics(
     trajectory = dynamics(run, head, relation, tail, steps, samples, seed)
     if plot:
         figures.dynamics_figure(trajectory, plot)
-    console.output(trajectory, as_json, display.show_dynamics)
+    console.output(trajectory, as_json, show_dynamics)
 
 
 def density(
@@ -105,7 +112,7 @@ def density(
 
     with console.bar("searching neighbours") as progress:
         densities = density(run, labelled, count, typed, seed, device, progress)
-    console.output(densities, as_json, display.show_density)
+    console.output(densities, as_json, show_density)
 
 
 def gain(
@@ -129,7 +136,7 @@ def gain(
         gains = gain(run, split, limit, ties, seed, device, progress)
     if plot:
         figures.gain_figure(gains, plot)
-    console.output(gains, as_json, display.show_gain)
+    console.output(gains, as_json, show_gain)
 
 
 def report(

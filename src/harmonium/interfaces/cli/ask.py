@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.answers import (
+    show_answer_set,
+    show_answers,
+    show_calibration,
+    show_classification,
+    show_evaluation,
+    show_labels,
+    show_missing,
+    show_scored,
+)
 from harmonium.interfaces.cli.options import argument, flag, option
 from harmonium.runtime.errors import HarmoniumError
 
@@ -81,16 +91,16 @@ def predict(
             opened, head, relation, tail, top, new_only, typed, among, probability, progress, coverage
         )
     if [head, relation, tail].count(None) == 2:
-        console.output(answers, as_json, partial(display.show_missing, opened.graph))
+        console.output(answers, as_json, partial(show_missing, opened.graph))
         return
     query = ask(opened.graph, head, relation, tail)
     if as_json:
         covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
         console.print_json({"query": query.text, **covered, "answers": answers})
     elif coverage is None:
-        display.show_answers(query.text, answers)
+        show_answers(query.text, answers)
     else:
-        display.show_answer_set(query.text, answers, coverage, top)
+        show_answer_set(query.text, answers, coverage, top)
 
 
 def score(
@@ -113,7 +123,7 @@ def score(
     if isinstance(scored, int):
         console.say(f"{scored:,} facts: {out}")
     else:
-        console.output(scored, as_json, partial(display.show_scored, f"{run} on {facts}"))
+        console.output(scored, as_json, partial(show_scored, f"{run} on {facts}"))
 
 
 def classify(
@@ -145,11 +155,10 @@ def classify(
     if plot:
         figures.classification_figure(classifier, plot)
     if data is not None:
-        show_labels = partial(display.show_labels, f"{run} on {data}", classifier.metrics["accuracy"])
-        console.output(label_facts(opened, data, classifier), as_json, show_labels)
+        show = partial(show_labels, f"{run} on {data}", classifier.metrics["accuracy"])
+        console.output(label_facts(opened, data, classifier), as_json, show)
     else:
-        show_classification = partial(display.show_classification, f"{run} on {classifier.graph}", top)
-        console.output(classifier, as_json, show_classification)
+        console.output(classifier, as_json, partial(show_classification, f"{run} on {classifier.graph}", top))
 
 
 def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: options.AsJson = False) -> None:
@@ -162,7 +171,7 @@ def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: opti
         from harmonium.analysis.figures import calibration_figure
 
         calibration_figure(calibration, plot)
-    console.output(calibration, as_json, display.show_calibration)
+    console.output(calibration, as_json, show_calibration)
 
 
 def evaluate(
@@ -204,4 +213,4 @@ def evaluate(
             runs, data, chunk, progress, weight or None, rounding_check,
             split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
         )  # fmt: skip
-    console.output(evaluation, as_json, partial(display.show_evaluation, " x ".join(map(str, runs)), by))
+    console.output(evaluation, as_json, partial(show_evaluation, " x ".join(map(str, runs)), by))

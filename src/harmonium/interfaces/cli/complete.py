@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.answers import show_bands, show_missing
+from harmonium.interfaces.cli.display.graphs import count_notes, show_reading
+from harmonium.interfaces.cli.display.training import show_run
 from harmonium.interfaces.cli.options import argument, flag, option
 from harmonium.runtime import torchrun
 from harmonium.runtime.errors import HarmoniumError
@@ -75,13 +78,13 @@ def complete(
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
         return
-    display.show_missing(opened.graph, facts if out is None else facts[:SHOWN])
-    display.show_bands(opened, facts)
+    show_missing(opened.graph, facts if out is None else facts[:SHOWN])
+    show_bands(opened, facts)
     if len(facts) == top:
         console.say(f"the list ends at {top:,} facts; --top N lists more")
     if out is not None:
         console.say(f"all {len(facts):,} facts: {out}")
-    if skipped := display.count_notes(opened.graph, "skipped rows"):
+    if skipped := count_notes(opened.graph, "skipped rows"):
         console.say(f"{skipped:,} rows of the data were skipped; `harmonium info {opened.path}` says why", "yellow")
     if opened.path is not None:
         console.say(f"run folder: {opened.path}")
@@ -106,7 +109,7 @@ def _train(
     folder = folder or run_folder(source)
     assert folder is not None, "a graph on the command line has a name"
     if not quiet:
-        display.show_reading(source, graph)
+        show_reading(source, graph)
     earlier = None if overwrite else earlier_run(folder, graph, preset, minutes)
     if earlier is not None:
         if not quiet:
@@ -115,7 +118,7 @@ def _train(
     with console.training_bar() as progress:
         run = harmonium.train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
     if not quiet:
-        display.show_run(run)
+        show_run(run)
     return run
 
 

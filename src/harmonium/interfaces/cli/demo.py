@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.analyses import show_neighbourhood
+from harmonium.interfaces.cli.display.answers import show_answers, show_missing
+from harmonium.interfaces.cli.display.training import show_run
 from harmonium.interfaces.cli.options import option
 
 if TYPE_CHECKING:
@@ -46,14 +49,14 @@ def demo(
         run = harmonium.train(
             "atlas", "fast", out, [*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
-    display.show_run(run, {"without W": metrics_without_harmony(run)})
+    show_run(run, {"without W": metrics_without_harmony(run)})
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
-    display.show_missing(graph, missing)
+    show_missing(graph, missing)
     for query in QUERIES:
-        display.show_answers(ask(graph, *query).text, harmonium.predict(run, *query, top=8))
+        show_answers(ask(graph, *query).text, harmonium.predict(run, *query, top=8))
     for guise in GUISES:
-        display.show_neighbourhood(harmonium.neighbours(run, *guise))
+        show_neighbourhood(harmonium.neighbours(run, *guise))
     figure = out / "guises.png"
     guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
     console.say(f"run folder: {out}    figure: {figure}", "bold")

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.graphs import show_diagnosis, show_graph
+from harmonium.interfaces.cli.display.training import show_run
 from harmonium.interfaces.cli.options import argument, flag, option
 
 
@@ -22,9 +24,9 @@ def info(
     if as_json:
         console.print_json(contents)
         return
-    display.show_graph(contents["graph"], top)
+    show_graph(contents["graph"], top)
     if "run" in contents:
-        display.show_run(harmonium.Run.load(graph_or_run))
+        show_run(harmonium.Run.load(graph_or_run))
 
 
 def doctor(
@@ -46,7 +48,7 @@ def doctor(
     elif markdown:
         print(diagnosis.to_markdown(top), end="")
     else:
-        display.show_diagnosis(diagnosis, top)
+        show_diagnosis(diagnosis, top)
 
 
 def convert(

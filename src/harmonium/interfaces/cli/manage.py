@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.training import show_run
 from harmonium.interfaces.cli.options import argument, option
 
 
@@ -29,7 +30,7 @@ def add(
         names = ", ".join(added.names[:10]) + (", ..." if len(added.names) > 10 else "")
         console.say(f"{len(added.names):,} new entities from {len(added.facts):,} facts: {names}", "bold")
         console.notes(added.notes)
-        display.show_run(extended)
+        show_run(extended)
         console.say(f"run folder: {extended.path}")
 
 

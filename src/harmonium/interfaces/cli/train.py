@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import harmonium
-from harmonium.interfaces.cli import console, display, options
+from harmonium.interfaces.cli import console, options
+from harmonium.interfaces.cli.display.training import show_plan, show_trained, show_tuning
 from harmonium.interfaces.cli.options import flag, option
 
 
@@ -48,7 +49,7 @@ def train(
     console.download(data or chosen.data)
     with console.training_bar() as progress:
         run = harmonium.train(data, recipe, out, overrides, overwrite, progress, track or [], minutes)
-    display.show_trained(run)
+    show_trained(run)
 
 
 def resume(run: options.RunFolder, settings: options.Settings = None, track: options.Track = None) -> None:
@@ -64,7 +65,7 @@ def resume(run: options.RunFolder, settings: options.Settings = None, track: opt
         console.say(f"{run} is already finished")
     with console.training_bar() as progress:
         resumed = harmonium.resume(run, settings or [], progress, track or [])
-    display.show_trained(resumed)
+    show_trained(resumed)
 
 
 def plan(
@@ -85,7 +86,7 @@ def plan(
     console.download(data or read_settings(config, settings or []).data)
     with console.bar("timing a few steps"):
         estimate = harmonium.plan(data, config, settings or [])
-    console.output(estimate, as_json, display.show_plan)
+    console.output(estimate, as_json, show_plan)
 
 
 def tune(
@@ -113,4 +114,4 @@ def tune(
     console.download(data or read_settings(config, settings or []).data)
     with console.bar("tuning, trials", trials) as progress:
         study = harmonium.tune(data, config, trials, storage, space, settings or [], out, progress)
-    console.output(study, as_json, partial(display.show_tuning, out))
+    console.output(study, as_json, partial(show_tuning, out))

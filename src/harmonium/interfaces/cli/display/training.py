@@ -1,0 +1,118 @@
+"""How a training, its plan and its search look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harmonium.interfaces.cli import console
+
+if TYPE_CHECKING:
+    from harmonium.evaluation.metrics import Estimate
+    from harmonium.run.run import Run
+    from harmonium.run.selection import Selection
+    from harmonium.training.planning import Plan
+    from harmonium.training.tuning import Tuning
+
+
+def size(count: float) -> str:
+    """Bytes as MB or GB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings in one line, such as: n3 0.1, composition distmult."""
+    shown = {key: f"{value:.3g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    return ", ".join(f"{key.split('.')[-1]} {value}" for key, value in shown.items())
+
+
+def interval_rows(estimate: Estimate | None) -> dict[str, dict[str, float]]:
+    """Lower and upper ends of confidence intervals, as rows of a table of metrics."""
+    if estimate is None:
+        return {}
+    ends = {"  95 %: from": 0, "  to": 1}
+    return {title: {metric: both[end] for metric, both in estimate.intervals.items()} for title, end in ends.items()}
+
+
+def show_trained(run: Run) -> None:
+    """The graph with its notes, how training went, and the folder."""
+    console.say(repr(run.graph), "bold")
+    console.notes(run.graph.notes)
+    show_run(run)
+    console.say(f"run folder: {run.path}")
+
+
+def show_selection(selection: Selection) -> None:
+    """What was tried and what was chosen, and why."""
+    if selection.trials:
+        rows = [
+            [number, settings_text(trial.settings) or "the recipe's settings", trial.mrr, f"{trial.seconds:.1f} s"]
+            for number, trial in enumerate(selection.trials, start=1)
+        ]
+        judged = (
+            f"trainings with {settings_text(selection.trial_size)}, judged by {selection.held_out:,} held-out facts"
+        )
+        caption = f"{judged}; the search took {selection.seconds:.0f} s"
+        console.table("Trials", ["", "settings", "mrr", "time"], rows, caption)
+    console.say("Chosen", "bold")
+    for reason in selection.reasons:
+        console.say(f"  {reason}")
+
+
+def show_run(run: Run, others: Mapping[str, dict[str, float]] | None = None) -> None:
+    """How the settings were chosen, how training went, and the final metrics, with those of `others` by name."""
+    if run.selection:
+        show_selection(run.selection)
+    if run.history.harmony:
+        console.say(f"  harmony: {run.history.harmony['summary']}")
+    best = f"best at epoch {run.history.best_epoch} of {len(run.history.rows)}"
+    console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
+    if run.evaluation:
+        rows = {"model": run.metrics, **interval_rows(run.evaluation.estimate)}
+        rows |= others or {}
+        rows |= {f"{name} baseline": metrics for name, metrics in run.evaluation.baselines.items()}
+        console.metrics_table(f"Link prediction on {run.graph.name}", rows, run.evaluation.describe())
+        if run.evaluation.warning:
+            console.say(f"warning: {run.evaluation.warning}", "red")
+
+
+def show_plan(plan: Plan) -> None:
+    """Memory and time; where it does not fit, what to do."""
+    work = f"{plan.epochs:,} epochs of {plan.steps:,} steps on {plan.device}"
+    console.say(f"{plan.graph}: {plan.parameters:,} parameters, {work}", "bold")
+    memory = [[name, size(count)] for name, count in [*plan.memory.items(), ("total", plan.peak_memory)]]
+    console.table("Memory", ["for", "about"], memory)
+    if not plan.fits:
+        console.say(
+            "does not fit: lower model.entity_dim, set model.entity_dtype=bfloat16 and train.optimiser=row-adagrad, "
+            "or use more memory or several machines (torchrun)",
+            "red",
+        )
+        return
+    times = [[name, duration(seconds)] for name, seconds in [*plan.seconds.items(), ("total", plan.total_seconds)]]
+    per_step = f"a step {duration(plan.step_seconds)}, an epoch {duration(plan.steps * plan.step_seconds)}"
+    console.table("Time", ["for", "about"], times, f"{per_step}; validation may stop training earlier")
+
+
+def show_tuning(out: Path, study: Tuning) -> None:
+    """The ten best trials, and the file with the best settings."""
+    complete = sorted((t for t in study.trials if t["state"] == "complete"), key=lambda trial: -trial["value"])
+    rows = []
+    for trial in complete[:10]:
+        settings = settings_text(trial["settings"])
+        rows.append([trial["number"], trial["value"], settings])
+    failed = sum("error" in trial for trial in study.trials)
+    caption = f"{len(study.trials) - len(complete) - failed} more were stopped early, {failed} failed"
+    columns = ["trial", f"valid {study.metric}", "settings"]
+    console.table(f"The best of {len(study.trials)} trials", columns, rows, caption)
+    console.say(f"best settings: {out}; train with them: harmonium train {out}")
