@@ -57,9 +57,9 @@ def random_graph() -> Graph:
     return Graph(*names, *parts, name="random graph of FB15K's shape")
 
 
-def time_steps(graph: Graph, settings: list[str], backend: str, steps: int) -> float:
+def time_steps(graph: Graph, settings: list[str], backend: str, steps: int, base: list[str] = PAPER) -> float:
     """Milliseconds per training step, by CUDA events over `steps` after warm-up."""
-    config = Config.read(None, PAPER + settings)
+    config = Config.read(None, base + settings)
     model = build_model(config.model, graph.n_entities, graph.n_relations).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
     with dispatch.use(backend):

@@ -26,7 +26,8 @@ if INTERPRETED:
 
     interpreter._patch_lang_tensor = patch_tensor_and_index
 
-from harmonium.kernels import triton_rows
+from harmonium.kernels import cross_entropy, triton_cross_entropy, triton_rows
+from harmonium.kernels.complex_product import complex_product
 from harmonium.kernels.triton_quadratic import Blocks, join_halves, prepare, quadratic_scores, split_halves
 from kernels.quadratic_reference import (
     DIFFERENTIABLE,
@@ -163,3 +164,69 @@ def test_unit_rows_and_their_gradient(n: int, d: int) -> None:
 def test_scaled_columns() -> None:
     matrix, scales = torch.randn(67, 65, device=DEVICE), torch.randn(3, 65, device=DEVICE)
     torch.testing.assert_close(triton_rows.scaled_columns(matrix, scales), matrix * scales[:, None])
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 17])
+@pytest.mark.parametrize(
+    "queries, candidates, padding, smoothing", [(1, 1, 0, 0.0), (3, 50, 6, 0.1), (2, 2100, 4, 0.0)]
+)
+def test_passes_of_the_cross_entropy(queries, candidates, padding, smoothing, rank):
+    generator = torch.Generator().manual_seed(candidates + rank)
+    products = torch.randn(1 + rank, queries, candidates + padding, generator=generator).to(DEVICE)
+    core = torch.randn(rank, rank, generator=generator).to(DEVICE)
+    core = (core + core.T) / (2 * max(1, rank))
+    target = torch.randint(candidates, (queries,), generator=generator).to(DEVICE)
+    scale = torch.tensor(0.3, device=DEVICE)
+    exact, ours = products.double().cpu(), products.clone()
+    expected = cross_entropy.score_rows(exact, core.double().cpu(), target.cpu(), candidates, smoothing)
+    measured = triton_cross_entropy.score_rows(ours, core, target, candidates, smoothing)
+    for value, reference in zip(measured, expected, strict=True):
+        torch.testing.assert_close(value.cpu().double(), reference, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours[0, :, :candidates].cpu().double(), exact[0, :, :candidates], rtol=1e-5, atol=1e-5)
+    arguments = scale, candidates, smoothing
+    weights = triton_cross_entropy.weigh_rows(ours, measured[1], target, *arguments, torch.float32)
+    reference = cross_entropy.weigh_rows(exact, expected[1], target.cpu(), scale.cpu(), *arguments[1:], torch.float64)
+    torch.testing.assert_close(weights.cpu().double(), reference, rtol=1e-4, atol=1e-6)
+    assert not weights[:, :, candidates:].any()
+
+
+@pytest.mark.parametrize("shape", [(1,), (33, 7), (2100,)])
+def test_adagrad_in_one_pass(shape):
+    generator = torch.Generator().manual_seed(0)
+    parameter, squares, gradient = (torch.randn(shape, generator=generator).to(DEVICE) for _ in range(3))
+    squares = squares.square()
+    expected_squares = squares + gradient.square()
+    expected = parameter - 0.1 * gradient / (expected_squares.sqrt() + 1e-10)
+    triton_rows.adagrad(parameter, squares, gradient, torch.tensor(0.1, device=DEVICE), 1e-10)
+    torch.testing.assert_close(squares, expected_squares)
+    torch.testing.assert_close(parameter, expected)
+
+
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("n, d", [(1, 2), (5, 14), (3, 2100)])
+def test_complex_products(n, d, conjugate):
+    generator = torch.Generator().manual_seed(d)
+    left, right, g = (torch.randn(n, d, generator=generator) for _ in range(3))
+    leaves = [tensor.double().requires_grad_() for tensor in (left, right)]
+    expected = complex_product(*leaves, conjugate)
+    gradients = torch.autograd.grad(expected, leaves, g.double())
+    left, right, g = left.to(DEVICE), right.to(DEVICE), g.to(DEVICE)
+    torch.testing.assert_close(
+        triton_rows.complex_product(left, right, conjugate).cpu().double(), expected.detach(), rtol=1e-5, atol=1e-6
+    )
+    measured = triton_rows.complex_product_gradients(g, left, right, conjugate)
+    for ours, exact in zip(measured, gradients, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts, n, d", [(1, 1, 1), (1, 3, 1100), (2, 4, 6), (2, 3, 2100), (4, 2, 12)])
+def test_sums_of_cubes(parts, n, d):
+    vectors = torch.randn(n, d, generator=torch.Generator().manual_seed(d)).to(DEVICE)
+    vectors[0] = 0  # where the magnitude has no gradient, its cube has
+    exact = vectors.double().cpu().requires_grad_()
+    expected = exact.unflatten(1, (parts, -1)).square().sum(1).add(1e-60).pow(1.5).sum()
+    expected.backward()
+    torch.testing.assert_close(triton_rows.sum_of_cubes(vectors, parts).cpu().double(), expected.detach())
+    g = torch.tensor(0.7, device=DEVICE)
+    ours = triton_rows.sum_of_cubes_gradient(vectors, g, parts)
+    torch.testing.assert_close(ours.cpu().double(), 0.7 * exact.grad, rtol=1e-5, atol=1e-5)

@@ -16,9 +16,7 @@ from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
     TypeHead,
     contrastive_scores,
-    full_softmax,
     n3,
-    relation_softmax,
 )
 from harmonium.training.negatives import true_then_negatives
 from laws import models
@@ -85,18 +83,18 @@ def test_losses_by_hand(loss: str, name: str) -> None:
         assert loss_value.item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_full_softmax_is_against_all_entities() -> None:
+def test_the_cross_entropy_of_entities_is_against_all_of_them() -> None:
     for model in models(find_composition("hole"), 4):
         others = {
             Slot.HEAD: [[e for e in range(11) if e != head] for head in BATCH.head.tolist()],
             Slot.TAIL: [[e for e in range(11) if e != tail] for tail in BATCH.tail.tolist()],
         }
         expected = mean(softmax(true, rest) for true, *rest in scores_by_hand(model, others))
-        assert full_softmax(model.scorer().for_batch(BATCH)).item() == pytest.approx(expected, rel=1e-9)
+        assert model.scorer().for_batch(BATCH).entity_cross_entropy().item() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["hole", "complex", "concatenation"])
-def test_relation_softmax_is_over_the_relations_of_the_augmented_graph(name: str) -> None:
+def test_the_cross_entropy_of_relations_is_over_the_relations_of_the_augmented_graph(name: str) -> None:
     """Each fact (h, r, t), and with reciprocal relations also (t, r + R, h), asks for its relation among all vectors."""
     for model in models(find_composition(name), 4):
         facts = BATCH.to_rows().tolist()
@@ -107,7 +105,7 @@ def test_relation_softmax_is_over_the_relations_of_the_augmented_graph(name: str
         for head, relation, tail in facts:
             scores = [form(model.composition.compose(entities[head], r, entities[tail])).item() for r in relations]
             losses.append(softmax(scores.pop(relation), scores))
-        assert relation_softmax(model.scorer().for_batch(BATCH)).item() == pytest.approx(mean(losses), rel=1e-9)
+        assert model.scorer().for_batch(BATCH).relation_cross_entropy().item() == pytest.approx(mean(losses), rel=1e-9)
 
 
 def test_types_are_slots_of_relations() -> None:

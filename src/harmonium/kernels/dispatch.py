@@ -52,6 +52,18 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
     return torch_backend.all_scores(form, slot_map, candidates)
 
 
+def cross_entropy(
+    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """The mean cross-entropy of the true candidate, target (sum of b,), of each query of all slot maps against all.
+
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one.
+    """
+    if _fastest == "reference":
+        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing)
+    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing)
+
+
 def sampled_scores(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor], normalise: bool
 ) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,6 +13,14 @@ from harmonium.kernels.quadratic_form import QuadraticForm
 def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
     """(b, n): form(compose(...)) of each query with each of the shared candidates (n, slot_dim)."""
     return form(slot_map.beside_candidates().apply(candidates))
+
+
+def cross_entropy(
+    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float
+) -> Tensor:
+    """The mean cross-entropy of the true candidates, target (sum of b,), against all candidates (n, slot_dim)."""
+    scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
+    return F.cross_entropy(scores, target, label_smoothing=smoothing)
 
 
 def sampled_scores(

@@ -2,8 +2,8 @@
 
 Linear forms never compose a candidate: score = (T'c).e is one matrix product. Quadratic forms over shared candidates
 use squared projections, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k' and q_k = T'u_k, so no
-(queries, candidates, dim) tensor exists. When gradients are wanted, W of low rank is projected on its own directions
-(projections.py), and the definition with a full W is recomputed in pieces.
+(queries, candidates, dim) tensor exists. When gradients are wanted, W of low rank is projected on its own directions,
+and the definition with a full W is recomputed in pieces. The loss against all candidates is in cross_entropy.py.
 Where a candidate has fewer coordinates than the form (tensor products), the form is pulled back to it: e'(T'AT)e.
 """
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harmonium.kernels import blockwise, projections
+from harmonium.kernels import blockwise
+from harmonium.kernels.cross_entropy import cross_entropy as projected_cross_entropy
 from harmonium.kernels.gather import gather_dot, gather_rows
 from harmonium.kernels.interfaces import Loss, SlotMapLike
 from harmonium.kernels.precision import operand_dtype
@@ -38,6 +39,22 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
     if form.basis is None:
         return _composed_in_pieces(form, slot_map, candidates)
     return _projected_scores(form, slot_map, candidates)
+
+
+def cross_entropy(
+    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float
+) -> Tensor:
+    """The mean cross-entropy of the true candidates (sum of b,) of all slot maps against all candidates."""
+    if not can_share(form, slot_maps[0]):
+        scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
+        return F.cross_entropy(scores, target, label_smoothing=smoothing)
+    vectors = torch.cat([linear_query(form, slot_map)[0] for slot_map in slot_maps])[None]  # (1, m, slot_dim)
+    core = vectors.new_zeros(0, 0)
+    if form.core is not None and form.basis is not None:
+        core, basis = form.core, form.basis
+        directions = torch.cat([slot_map.pull_back(basis.T) for slot_map in slot_maps])  # (m, rank, slot_dim)
+        vectors = torch.cat([vectors, directions.transpose(0, 1)])
+    return projected_cross_entropy(vectors, core, candidates, target, smoothing)
 
 
 def sampled_scores(
@@ -123,10 +140,8 @@ def _projected_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Te
     """With gradients: 1 + rank products with each candidate, of the linear query and of the directions of W."""
     core, basis = cast(Tensor, form.core), cast(Tensor, form.basis)
     query, constant = linear_query(form, slot_map)
-    padded = _padded(candidates)
-    scores = torch.addmm(constant, query, padded.T)
-    scores = scores + projections.quadratic_scores(core, slot_map.pull_back(basis.T), padded)
-    return scores[:, : len(candidates)]
+    projected = slot_map.pull_back(basis.T) @ candidates.T  # (b, rank, n)
+    return _linear_scores(constant, query, candidates) + ((core @ projected) * projected).sum(1)
 
 
 def _composed_in_pieces(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:

@@ -228,3 +228,73 @@ def unit_rows_gradient_kernel(g, unit, inverse_length, out, n, d, ROWS: tl.const
     u = tl.load(unit + positions, mask=live, other=0.0)
     scale = tl.load(inverse_length + i, mask=i < n, other=0.0)
     tl.store(out + positions, (dunit - u * tl.sum(dunit * u, 1)[:, None]) * scale[:, None], mask=live)
+
+
+@triton.jit
+def adagrad_kernel(parameter, squares, gradient, rate, count, eps, SIZE: tl.constexpr):
+    """One Adagrad update of SIZE numbers: squares += g^2, parameter -= rate g / (sqrt(squares) + eps)."""
+    i = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    live = i < count
+    g = tl.load(gradient + i, mask=live, other=0.0)
+    total = tl.load(squares + i, mask=live, other=0.0) + g * g
+    tl.store(squares + i, total, mask=live)
+    value = tl.load(parameter + i, mask=live, other=0.0)
+    tl.store(parameter + i, value - tl.load(rate) * g / (tl.sqrt(total) + eps), mask=live)
+
+
+@triton.jit
+def complex_product_kernel(left, right, out, half, SIGN: tl.constexpr, SIZE: tl.constexpr):
+    """left * right (SIGN 1) or conj(left) * right (SIGN -1) of one row and SIZE coordinates."""
+    k = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    live = k < half
+    real = tl.program_id(0).to(tl.int64) * (2 * half) + k
+    a, b = tl.load(left + real, mask=live), tl.load(left + real + half, mask=live) * SIGN
+    c, d = tl.load(right + real, mask=live), tl.load(right + real + half, mask=live)
+    tl.store(out + real, a * c - b * d, mask=live)
+    tl.store(out + real + half, a * d + b * c, mask=live)
+
+
+@triton.jit
+def complex_product_gradients_kernel(g, left, right, dleft, dright, half, SIGN: tl.constexpr, SIZE: tl.constexpr):
+    """g conj(right) (conjugated for SIGN -1) and g conj(left) (g left for SIGN -1) of one row and SIZE coordinates."""
+    k = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    live = k < half
+    real = tl.program_id(0).to(tl.int64) * (2 * half) + k
+    u, v = tl.load(g + real, mask=live), tl.load(g + real + half, mask=live)
+    a, b = tl.load(left + real, mask=live), tl.load(left + real + half, mask=live) * SIGN
+    c, d = tl.load(right + real, mask=live), tl.load(right + real + half, mask=live)
+    tl.store(dleft + real, u * c + v * d, mask=live)
+    tl.store(dleft + real + half, (v * c - u * d) * SIGN, mask=live)
+    tl.store(dright + real, u * a + v * b, mask=live)
+    tl.store(dright + real + half, v * a - u * b, mask=live)
+
+
+@triton.jit
+def sum_of_cubes_kernel(vectors, sums, width, PARTS: tl.constexpr, SIZE: tl.constexpr):
+    """sums[row] = sum of m^3 with m the magnitude of a coordinate with PARTS numbers, `width` apart."""
+    vectors += tl.program_id(0).to(tl.int64) * (PARTS * width)
+    total = tl.zeros((SIZE,), tl.float32)
+    for start in tl.range(0, width, SIZE):
+        k = start + tl.arange(0, SIZE)
+        squares = tl.zeros((SIZE,), tl.float32)
+        for part in tl.static_range(PARTS):
+            v = tl.load(vectors + part * width + k, mask=k < width, other=0.0)
+            squares += v * v
+        total += squares * tl.sqrt(squares)
+    tl.store(sums + tl.program_id(0), tl.sum(total, 0))
+
+
+@triton.jit
+def sum_of_cubes_gradient_kernel(vectors, g, out, width, PARTS: tl.constexpr, SIZE: tl.constexpr):
+    """3 g m v of one row and SIZE coordinates."""
+    k = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    live = k < width
+    cells = tl.program_id(0).to(tl.int64) * (PARTS * width) + k
+    squares = tl.zeros((SIZE,), tl.float32)
+    for part in tl.static_range(PARTS):
+        v = tl.load(vectors + cells + part * width, mask=live, other=0.0)
+        squares += v * v
+    slope = 3 * tl.load(g) * tl.sqrt(squares)
+    for part in tl.static_range(PARTS):
+        v = tl.load(vectors + cells + part * width, mask=live, other=0.0)
+        tl.store(out + cells + part * width, slope * v, mask=live)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot
+from harmonium.kernels.complex_product import complex_product
 from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct, Product
 from harmonium.runtime.errors import HarmoniumError
 
@@ -32,6 +33,7 @@ class Composition(ABC):
     name: ClassVar[str]
     is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
     by_relation: ClassVar[bool] = False  # whether its `product` is weighted by the relation
+    parts: ClassVar[int] = 1  # numbers in a coordinate: 2, d / 2 apart, where vectors are complex
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__.lower())
@@ -51,10 +53,6 @@ class Composition(ABC):
             raise HarmoniumError(
                 f"{self.name} needs relation_dim equal to entity_dim, not {relation_dim} and {entity_dim}"
             )
-
-    def magnitude(self, vectors: Tensor) -> Tensor:
-        """The magnitudes of a vector's coordinates, for the N3 regulariser."""
-        return vectors.abs()
 
     def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
         """T'v, the vector-Jacobian product of the formula; override it with a faster formula."""
@@ -219,38 +217,33 @@ class ComplEx(Composition):
     """The terms of Re<head * relation, conj tail>; a vector holds real parts, then imaginary (Trouillon et al. 2016)."""
 
     is_linear = True
+    parts = 2
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        (a, b), (c, d) = head.chunk(2, dim=-1), relation.chunk(2, dim=-1)
-        return torch.cat([a * c - b * d, a * d + b * c], dim=-1) * tail
+        return complex_product(head, relation) * tail
 
     def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
         """For tails head * relation; for the others the product of the tail with the conjugate of the known vector."""
         if slot_map.slot is Slot.TAIL:
             return self.compose(slot_map.first, slot_map.second, cotangent)
-        (a, b), (c, d) = slot_map.first.chunk(2, dim=-1), (slot_map.second * cotangent).chunk(2, dim=-1)
-        return torch.cat([a * c + b * d, a * d - b * c], dim=-1)
+        return complex_product(slot_map.first, slot_map.second * cotangent, conjugate=True)
 
     def product(self, slot_map: SlotMap) -> ElementwiseProduct | None:
         if slot_map.slot is not Slot.TAIL:
             return None
-        return ElementwiseProduct(self.compose(slot_map.first, slot_map.second, torch.ones_like(slot_map.first)))
+        return ElementwiseProduct(complex_product(slot_map.first, slot_map.second))
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor | None:
         """Exact for tails; for the others |x| <= |known| |candidate| |tail| coordinate by complex coordinate."""
         if slot_map.slot is Slot.TAIL:
             return super().norm_bound(slot_map, candidates)
-        known = self.magnitude(slot_map.first) * self.magnitude(slot_map.second)
-        return known.square() @ self.magnitude(candidates).square().T
+        known = squared_magnitude(slot_map.first) * squared_magnitude(slot_map.second)
+        return known @ squared_magnitude(candidates).T
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
         super().check(entity_dim, relation_dim)
         if entity_dim % 2:
             raise HarmoniumError(f"complex needs an even entity_dim (real and imaginary halves), not {entity_dim}")
-
-    def magnitude(self, vectors: Tensor) -> Tensor:
-        real, imaginary = vectors.chunk(2, dim=-1)
-        return (real.square() + imaginary.square()).clamp(min=1e-20).sqrt()
 
 
 class TensorProduct(Composition):
@@ -296,6 +289,14 @@ class RescalProduct(Composition):
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         return head * torch.einsum("...ij,...j->...i", as_matrix(relation), tail)
+
+    def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
+        first, second = slot_map.first, slot_map.second
+        if slot_map.slot is Slot.HEAD:
+            return self.compose(cotangent, first, second)
+        if slot_map.slot is Slot.TAIL:
+            return torch.einsum("...ij,...i->...j", as_matrix(second), first * cotangent)
+        return ((first * cotangent)[..., :, None] * second[..., None, :]).flatten(start_dim=-2)
 
     def relation_dim(self, entity_dim: int) -> int:
         return entity_dim**2
@@ -363,6 +364,12 @@ def as_matrix(vector: Tensor) -> Tensor:
     """(..., d^2) -> (..., d, d)."""
     side = math.isqrt(vector.shape[-1])
     return vector.view(*vector.shape[:-1], side, side)
+
+
+def squared_magnitude(vectors: Tensor) -> Tensor:
+    """(..., d) -> (..., d / 2) of complex coordinates, real parts first."""
+    real, imaginary = vectors.chunk(2, dim=-1)
+    return real.square() + imaginary.square()
 
 
 def power_spectrum(vectors: Tensor) -> Tensor:

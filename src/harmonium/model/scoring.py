@@ -152,6 +152,11 @@ class BatchScorer:
         return self.entity_vectors.of(self.batch.tail)
 
     @cached_property
+    def entity_rows(self) -> Tensor:
+        """(2b, entity_dim): the heads, then the tails."""
+        return torch.cat([self.head, self.tail])
+
+    @cached_property
     def relation(self) -> Tensor:
         """(b, relation_dim)."""
         return F.embedding(self.batch.relation, self.relations)
@@ -164,6 +169,11 @@ class BatchScorer:
     def reciprocal_relation(self) -> Tensor:
         """(b, relation_dim): the second vector of each relation, which answers head queries as tail queries."""
         return F.embedding(self.reciprocal_ids, self.relations)
+
+    @cached_property
+    def relation_rows(self) -> Tensor:
+        """(b, relation_dim), or (2b, relation_dim) with reciprocal relations: the first vectors, then the second ones."""
+        return torch.cat([self.relation, self.reciprocal_relation]) if self.reciprocal else self.relation
 
     def slot_map(self, slot: Slot) -> SlotMap:
         """How candidates for the open slot become composed vectors."""
@@ -186,11 +196,42 @@ class BatchScorer:
         scores = [dispatch.all_scores(self.form, slot_map, candidates) for _, candidates in blocks]
         return scores[0] if len(scores) == 1 else torch.cat(scores, dim=1)
 
-    def score_relation_vectors(self, reverse: bool = False) -> Tensor:
-        """(b, n_vectors): the scores of all relation vectors, second ones included, with the triples or reversed ones."""
-        first, second = (self.tail, self.head) if reverse else (self.head, self.tail)
-        slot_map = SlotMap(self.composition, Slot.RELATION, first, second, self.relations.shape[-1])
-        return dispatch.all_scores(self.form, slot_map, self.relations)
+    def entity_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
+        """The mean cross-entropy of the true heads and tails against all entities (see `dispatch.cross_entropy`)."""
+        batch, entities = self.batch, self._gather_once()
+        if self.reciprocal:  # both sides are tail queries
+            maps = [self._map(Slot.TAIL, self.entity_rows, self.relation_rows)]
+        else:
+            maps = [self.slot_map(Slot.TAIL), self.slot_map(Slot.HEAD)]
+        return dispatch.cross_entropy(self.form, maps, entities, torch.cat([batch.tail, batch.head]), smoothing)
+
+    def relation_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
+        """The mean cross-entropy of the true relations against all relation vectors.
+
+        With reciprocal relations the first vector is the answer for a triple, the second one for the reversed triple.
+        """
+        maps, target = [self._map(Slot.RELATION, self.head, self.tail)], self.batch.relation
+        if self.reciprocal:
+            maps.append(self._map(Slot.RELATION, self.tail, self.head))
+            target = torch.cat([target, self.reciprocal_ids])
+        return dispatch.cross_entropy(self.form, maps, self.relations, target, smoothing)
+
+    def _map(self, slot: Slot, first: Tensor, second: Tensor) -> SlotMap:
+        slot_dim = self.relations.shape[-1] if slot is Slot.RELATION else self.entity_vectors.table.shape[-1]
+        return SlotMap(self.composition, slot, first, second, slot_dim)
+
+    def _gather_once(self) -> Tensor:
+        """Gather the vectors of all slots, each table once (`gather_with_table`); returns all entity vectors."""
+        batch = self.batch
+        ids = torch.cat([batch.head, batch.tail])
+        self.entity_rows, entities = gather_with_table(self.entity_vectors.all, ids)
+        self.head, self.tail = self.entity_rows.split(len(batch))
+        ids = torch.cat([batch.relation, self.reciprocal_ids]) if self.reciprocal else batch.relation
+        self.relation_rows, self.relations = gather_with_table(self.relations, ids)
+        self.relation, *reciprocal = self.relation_rows.split(len(batch))
+        if reciprocal:
+            self.reciprocal_relation = reciprocal[0]
+        return entities
 
     def score_sampled(self, ids: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
         """(b, n) for each slot: the scores of the candidates ids (b, n) of each query, all slots at once."""
@@ -212,7 +253,8 @@ class BatchScorer:
         table, normalise = self.entity_vectors.table, self.entity_vectors.normalise
         if torch.is_grad_enabled():
             rows, table = gather_with_table(table, torch.cat([self.batch.head, self.batch.tail]))
-            self.head, self.tail = self.entity_vectors.convert(rows).split(len(self.batch))
+            self.entity_rows = self.entity_vectors.convert(rows)
+            self.head, self.tail = self.entity_rows.split(len(self.batch))
         if Slot.RELATION in ids:
             table, normalise = self.scorer.candidates(Slot.RELATION), False
         return self.form, [self.slot_map(slot) for slot in ids], table, list(ids.values()), normalise

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harmonium.data.triples import Slot
+from harmonium.kernels.sum_of_cubes import sum_of_cubes
 from harmonium.model.scoring import BatchScorer
 from harmonium.training.negatives import SIDES, true_then_negatives
 
@@ -57,25 +58,6 @@ def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) ->
     return torch.cat([torch.cat([true[slot], corrupted[slot]], dim=1) for slot in SIDES])
 
 
-def full_softmax(scorer: BatchScorer) -> Tensor:
-    """Cross-entropy of the true entity against all entities, over heads and tails."""
-    losses = [F.cross_entropy(scorer.score_slot(slot), scorer.batch[slot]) for slot in SIDES]
-    return torch.stack(losses).mean()
-
-
-def relation_softmax(scorer: BatchScorer) -> Tensor:
-    """Cross-entropy of the true relation against all relations (Chen et al. 2021).
-
-    With reciprocal relations it is against the vectors of all relations and of their inverses: the first vector is the
-    answer for a triple as it stands, the second one for the reversed triple.
-    """
-    loss = F.cross_entropy(scorer.score_relation_vectors(), scorer.batch.relation)
-    if scorer.reciprocal:
-        reversed_scores = scorer.score_relation_vectors(reverse=True)
-        loss = (loss + F.cross_entropy(reversed_scores, scorer.reciprocal_ids)) / 2
-    return loss
-
-
 class TypeHead(nn.Module):
     """Auxiliary loss: predict an entity's types from its vector. Trained with the model, but no part of it.
 
@@ -102,11 +84,7 @@ def n3(scorer: BatchScorer) -> Tensor:
     With reciprocal relations the two vectors of a relation count half each.
     """
 
-    def cubes(vectors: Tensor) -> Tensor:
-        return scorer.composition.magnitude(vectors).pow(3).sum()
-
-    entities = cubes(scorer.head) + cubes(scorer.tail)
-    relations = cubes(scorer.relation)
-    if scorer.reciprocal:
-        relations = (relations + cubes(scorer.reciprocal_relation)) / 2
-    return (entities + relations) / len(scorer.batch)
+    entities, relations = (
+        sum_of_cubes(rows, scorer.composition.parts) for rows in (scorer.entity_rows, scorer.relation_rows)
+    )
+    return (entities + relations / (2 if scorer.reciprocal else 1)) / len(scorer.batch)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harmonium.kernels.stochastic_rounding import add_to_rows, compute_dtype
+from harmonium.kernels.triton_backend import has_triton
 from harmonium.runtime.config import TrainConfig
 
 
@@ -47,8 +48,14 @@ class CapturableAdagrad(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closures: a graph cannot call them
         group = self.param_groups[0]
         for parameter in group["params"]:
-            squares = self.state[parameter]["sum"].addcmul_(parameter.grad, parameter.grad)
-            parameter.sub_(squares.sqrt().add_(group["eps"]).reciprocal_().mul_(parameter.grad).mul_(group["lr"]))
+            squares, gradient = self.state[parameter]["sum"], parameter.grad
+            if parameter.is_cuda and parameter.dtype == torch.float32 and has_triton():
+                from harmonium.kernels import triton_rows
+
+                triton_rows.adagrad(parameter, squares, gradient, group["lr"], group["eps"])
+            else:
+                squares.addcmul_(gradient, gradient)
+                parameter.sub_(squares.sqrt().add_(group["eps"]).reciprocal_().mul_(gradient).mul_(group["lr"]))
 
 
 class RowOptimiser(ABC):

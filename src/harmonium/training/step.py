@@ -24,9 +24,7 @@ from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
     TypeHead,
     contrastive_scores,
-    full_softmax,
     n3,
-    relation_softmax,
 )
 from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
 from harmonium.training.optimisers import make_optimiser, make_row_optimiser
@@ -184,7 +182,7 @@ class TrainingStep:
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
             scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch)
         if settings.loss == "full":
-            return self._regularise(full_softmax(scorer), scorer)
+            return self._regularise(scorer.entity_cross_entropy(), scorer)
 
         def contrast(scores: Tensor, queries: slice) -> Tensor:
             if sample.logq_correction is not None:
@@ -203,7 +201,7 @@ class TrainingStep:
         if settings.n3:
             loss = loss + settings.n3 * n3(scorer)
         if settings.relation_prediction:
-            loss = loss + settings.relation_prediction * relation_softmax(scorer)
+            loss = loss + settings.relation_prediction * scorer.relation_cross_entropy()
         if self.type_head is not None:
             loss = loss + settings.type_loss * self.type_head(scorer)
         return loss

@@ -1,0 +1,171 @@
+"""Cross-entropy of the true candidate against all candidates, and its gradients, by matrix products alone.
+
+A query has 1 + rank vectors: v_0, its linear query, and v_k, its directions under a W of low rank. With the products
+p_k = v_k.e the score of a candidate is p_0 + sum_kl N_kl p_k p_l, up to a constant of the query. The gradient
+g = softmax - truth of the scores reaches everything else through the tensors G_0 = g and G_k = g p_k:
+
+    M_k = G_k E    dv_0 = M_0    dv_k = 2 sum_l N_kl M_l    dN_kl = M_k.v_l    dE = G_0'v_0 + sum_l G_l'(2 sum_k N_kl v_k)
+
+so N multiplies vectors, never (rank, queries, candidates) tensors, and the cost is 3 (1 + rank) matrix products. Those
+tensors exist for one block of queries at a time; the products are kept for the backward pass where they are few and
+computed again otherwise. In training on a GPU the operands of the products are bfloat16, their sums float32.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from harmonium.kernels.precision import may_round
+from harmonium.kernels.triton_backend import has_triton
+
+BLOCK = {"cpu": 1 << 22, "cuda": 1 << 28}  # products computed at once: on a CPU 16 MB, on a GPU 1 GB
+KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
+ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
+
+
+def cross_entropy(vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The mean over queries; vectors (1 + rank, m, d), N (rank, rank), candidates (n, d), target (m,): the true ones.
+
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one.
+    """
+    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float
+    ) -> Tensor:
+        dtype = operand_dtype(vectors)
+        operand = _pad_rows(candidates, dtype)
+        loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(len(target))
+        kept: list[Tensor] = []
+        keeps = vectors.shape[:2].numel() * len(operand) <= KEPT[vectors.device.type]
+        for part in _query_blocks(vectors, len(operand)):
+            products = _multiply(vectors[:, part].to(dtype), operand)
+            loss[part], log_normaliser[part] = score_rows(products, core, target[part], len(candidates), smoothing)
+            if keeps:
+                kept.append(products)
+        ctx.smoothing, ctx.n_candidates = smoothing, len(candidates)
+        ctx.save_for_backward(vectors, core, operand, target, log_normaliser, *kept)
+        return loss.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
+        vectors, core, operand, target, log_normaliser, *kept = ctx.saved_tensors
+        n, scale = ctx.n_candidates, g / len(target)
+        mixed = _mix_directions(core, vectors).to(operand.dtype)
+        moments, dcandidates = torch.empty_like(vectors), None  # moments: M
+        for number, part in enumerate(_query_blocks(vectors, len(operand))):
+            products = kept[number] if kept else _multiply(vectors[:, part].to(operand.dtype), operand)
+            if not kept:
+                score_rows(products, core, target[part], n, ctx.smoothing)
+            weights = weigh_rows(
+                products, log_normaliser[part], target[part], scale, n, ctx.smoothing, operand.dtype
+            ).flatten(0, 1)  # G (1 + rank) * b rows
+            moments[:, part] = _matmul(weights, operand).view(moments[:, part].shape)
+            if ctx.needs_input_grad[2]:
+                part_gradient = _matmul(weights.T, mixed[:, part].flatten(0, 1))
+                dcandidates = part_gradient if dcandidates is None else dcandidates.add_(part_gradient)
+        dcore = moments[1:].flatten(1) @ vectors[1:].flatten(1).T
+        return (
+            _mix_directions(core, moments),
+            dcore,
+            None if dcandidates is None else dcandidates[:n],
+            None,
+            None,
+        )
+
+
+def operand_dtype(vectors: Tensor) -> torch.dtype:
+    """bfloat16 where a GPU may round the operands of products."""
+    rounds = vectors.is_cuda and vectors.dtype == torch.float32 and may_round()
+    return torch.bfloat16 if rounds else vectors.dtype
+
+
+def score_rows(
+    products: Tensor, core: Tensor, target: Tensor, n_candidates: int, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """(b,) each: the loss and the log of the sum of exponentials; the scores replace products[0] of (1 + rank, b, n).
+
+    Columns from n_candidates on are padding.
+    """
+    if products.is_cuda and products.dtype == torch.float32 and has_triton():
+        from harmonium.kernels import triton_cross_entropy
+
+        return triton_cross_entropy.score_rows(products, core, target, n_candidates, smoothing)
+    if len(products) > 1:
+        directions = products[1:].flatten(1)
+        products[0] += ((core @ directions) * directions).sum(0).view_as(products[0])
+    scores = products[0, :, :n_candidates]
+    log_normaliser = scores.logsumexp(1)
+    loss = log_normaliser - (1 - smoothing) * scores.gather(1, target[:, None])[:, 0]
+    return loss - smoothing * scores.mean(1) if smoothing else loss, log_normaliser
+
+
+def weigh_rows(
+    products: Tensor,
+    log_normaliser: Tensor,
+    target: Tensor,
+    scale: Tensor,
+    n_candidates: int,
+    smoothing: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """(1 + rank, b, n): G, the gradient of scale () times the sum of the losses, from what `score_rows` left."""
+    if products.is_cuda and products.dtype == torch.float32 and has_triton():
+        from harmonium.kernels import triton_cross_entropy
+
+        return triton_cross_entropy.weigh_rows(products, log_normaliser, target, scale, n_candidates, smoothing, dtype)
+    weights = torch.empty_like(products, dtype=dtype)
+    g = (products[0] - log_normaliser[:, None]).exp_()
+    if smoothing:
+        g -= smoothing / n_candidates
+    g[:, n_candidates:] = 0
+    g.scatter_add_(1, target[:, None], g.new_full((len(g), 1), smoothing - 1))
+    weights[0] = g.mul_(scale)
+    torch.mul(products[1:], g, out=weights[1:])
+    return weights
+
+
+def _query_blocks(vectors: Tensor, n_candidates: int) -> Iterator[slice]:
+    """Slices of the queries of vectors (1 + rank, m, d) whose products are computed at once, of about equal size."""
+    count, n_queries, _ = vectors.shape
+    n_blocks = max(1, -(-n_queries * count * n_candidates // BLOCK[vectors.device.type]))
+    size = max(1, -(-n_queries // n_blocks))
+    return (slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size))
+
+
+def _pad_rows(candidates: Tensor, dtype: torch.dtype) -> Tensor:
+    """The candidates as operands of products; on a GPU with rows of zeros up to a multiple of ALIGNMENT."""
+    n, dim = candidates.shape
+    padding = -n % ALIGNMENT if candidates.is_cuda else 0
+    if not padding:
+        return candidates.to(dtype)
+    operand = candidates.new_empty(n + padding, dim, dtype=dtype)
+    operand[:n], operand[n:] = candidates, 0
+    return operand
+
+
+def _multiply(vectors: Tensor, operand: Tensor) -> Tensor:
+    """(1 + rank, b, d) -> (1 + rank, b, n)."""
+    return _matmul(vectors.flatten(0, 1), operand.T).view(*vectors.shape[:2], -1)
+
+
+def _matmul(left: Tensor, right: Tensor) -> Tensor:
+    """The product, in float32 where the operands are bfloat16."""
+    if left.dtype == torch.bfloat16:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left @ right
+
+
+def _mix_directions(core: Tensor, vectors: Tensor) -> Tensor:
+    """v_0 and 2 sum_l N_kl v_l of vectors (1 + rank, m, d)."""
+    if len(vectors) == 1:
+        return vectors
+    return torch.cat([vectors[:1], (2 * core @ vectors[1:].flatten(1)).view_as(vectors[1:])])

@@ -1,0 +1,155 @@
+"""The loss against all candidates: values and gradients equal the reference for any form, size and block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from harmonium.kernels import cross_entropy, dispatch, torch_backend
+from harmonium.model.gradient_graph import GradientGraph
+from laws import random_triples
+from small import make_graph, random_model
+
+BLOCKS = {"one query at a time": 1, "a few queries": 4000, "all at once": 1 << 30}
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def make_model(name: str, n_entities: int, dim: int, **settings: Any) -> GradientGraph:
+    graph = make_graph(n_entities, 3, sizes=(1, 0, 0))
+    return random_model(graph, name, dim, faithfulness=2.0, **settings)
+
+
+def loss_and_gradients(model: GradientGraph, count: int, smoothing: float = 0.0) -> list[Tensor]:
+    """The loss over entities and over relations, and the gradients of all parameters."""
+    scorer = model.scorer().for_batch(random_triples(model, count=count).to(model.entity.device))
+    loss = scorer.entity_cross_entropy(smoothing) + 0.7 * scorer.relation_cross_entropy(smoothing)
+    return [loss, *torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["multiplied twice", "products kept"])
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize(
+    "queries, n_entities, dim, rank", [(1, 7, 2, 1), (7, 97, 8, 3), (5, 1025, 6, 6), (9, 50, 4, 0)]
+)
+def test_values_and_gradients_are_those_of_the_definition(
+    queries, n_entities, dim, rank, block, kept, smoothing, device, monkeypatch
+) -> None:
+    monkeypatch.setattr(cross_entropy, "BLOCK", dict.fromkeys(("cpu", "cuda"), block))
+    monkeypatch.setattr(cross_entropy, "KEPT", dict.fromkeys(("cpu", "cuda"), kept))
+    for name in ("complex", "hole", "concatenation"):
+        form = {"rank": rank} if rank else {"harmony": False}
+        model = make_model(name, n_entities, dim, reciprocal=name == "complex", **form).to(device)
+        with dispatch.use("reference"):
+            expected = loss_and_gradients(model, queries, smoothing)
+        measured = loss_and_gradients(model, queries, smoothing)
+        torch.testing.assert_close(measured, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 5])
+def test_the_error_in_float32_is_that_of_the_reference(rank: int) -> None:
+    """At most twice the reference's own error against float64."""
+    model = make_model("complex", 301, 16, **({"rank": rank} if rank else {"harmony": False}))
+    exact = loss_and_gradients(model, 9)
+    rounded = model.float()
+    measured = loss_and_gradients(rounded, 9)
+    with dispatch.use("reference"):
+        reference = loss_and_gradients(rounded, 9)
+    for value, ours, theirs in zip(exact, measured, reference, strict=True):
+        scale = value.abs().max()
+        assert (ours - value).abs().max() <= 2 * (theirs - value).abs().max() + 1e-6 * scale
+
+
+def test_no_candidate_is_composed(monkeypatch) -> None:
+    model = make_model("complex", 97, 8, rank=3, reciprocal=True)
+    monkeypatch.setattr(torch_backend, "_composed_in_pieces", None)
+    loss_and_gradients(model, 7)
+
+
+def problem(queries: int, candidates: int, dim: int, rank: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Vectors, symmetric N, candidates and targets."""
+    generator = torch.Generator().manual_seed(queries + candidates + dim + rank)
+    shapes = ((1 + rank, queries, dim), (rank, rank), (candidates, dim))
+    vectors, core, table = (torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes)
+    return [vectors, (core + core.T) / 2, table, torch.randint(candidates, (queries,), generator=generator)]
+
+
+def test_large_scores_do_not_overflow() -> None:
+    vectors, core, candidates, target = problem(4, 9, 3, 0)
+    loss = cross_entropy.cross_entropy(1e4 * vectors, core, candidates, target)
+    torch.testing.assert_close(loss, F.cross_entropy(1e4 * vectors[0] @ candidates.T, target))
+
+
+def test_gradients_of_frozen_candidates_are_not_computed() -> None:
+    vectors, core, candidates, target = problem(3, 5, 4, 2)
+    vectors.requires_grad_()
+    cross_entropy.cross_entropy(vectors, core, candidates, target).backward()
+    assert vectors.grad is not None
+    assert candidates.grad is None
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_gradients_can_be_taken_twice(rank: int) -> None:
+    vectors, core, candidates, target = problem(3, 5, 4, rank)
+    parts = [vectors.requires_grad_(), core.requires_grad_(), candidates.requires_grad_()]
+    loss = cross_entropy.cross_entropy(*parts, target, 0.1)
+    first = torch.autograd.grad(loss, parts, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss, parts), first)
+
+    def symmetric(vectors: Tensor, core: Tensor, candidates: Tensor) -> Tensor:
+        return cross_entropy.cross_entropy(vectors, (core + core.T) / 2, candidates, target, 0.1)
+
+    assert torch.autograd.gradcheck(symmetric, parts)
+
+
+@needs_gpu
+@pytest.mark.parametrize("rank", [0, 3, 8])
+@pytest.mark.parametrize("queries, candidates, dim", [(7, 97, 8), (64, 5001, 96), (3, 40_000, 16)])
+def test_bfloat16_operands_change_gradients_by_their_rounding(
+    queries: int, candidates: int, dim: int, rank: int
+) -> None:
+    parts = [part.cuda() for part in problem(queries, candidates, dim, rank)]
+    parts[0] /= dim**0.5
+    parts[1] /= max(1, rank)
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [part.detach().to(dtype).requires_grad_() for part in parts[:3]]
+        loss = cross_entropy.cross_entropy(*leaves, parts[3], 0.1)
+        return [loss, *torch.autograd.grad(loss, leaves)]
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        rounded = gradients(torch.float32)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for exact, ours in zip(gradients(torch.float64), rounded, strict=True):
+        if exact.numel():
+            assert (ours - exact).abs().max() <= 0.03 * exact.abs().max()
+
+
+@needs_gpu
+def test_a_cuda_graph_can_record_it() -> None:
+    model = make_model("complex", 97, 8, rank=3, reciprocal=True).cuda()
+    expected = loss_and_gradients(model, 7)
+    batch = random_triples(model, count=7).to("cuda")
+
+    def step() -> list[Tensor]:
+        scorer = model.scorer().for_batch(batch)
+        loss = scorer.entity_cross_entropy() + 0.7 * scorer.relation_cross_entropy()
+        return [loss, *torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])]
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = step()
+    graph.replay()
+    torch.testing.assert_close(recorded, expected, rtol=1e-9, atol=1e-9)
