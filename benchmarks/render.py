@@ -36,7 +36,7 @@ NOT_YET = "*Not run yet.*"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
 
 
-def result(name: str) -> dict[str, Any]:
+def result(name: str) -> Any:
     return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -419,6 +419,40 @@ def controls(question: str) -> str:
     return "\n\n".join(parts) or NOT_YET
 
 
+def leaderboard() -> str:
+    """A table per dataset: rows of results/leaderboard.json in bold among published ones, best first."""
+    published_rows = json.loads((ROOT / "benchmarks" / "published.json").read_text(encoding="utf-8"))["rows"]
+    ours = result("leaderboard") if (ROOT / "results" / "leaderboard.json").exists() else []
+    parts = []
+    for dataset in dict.fromkeys(row["dataset"] for row in (*published_rows, *ours)):
+        own = [row for row in ours if row["dataset"] == dataset]
+        others = [row for row in published_rows if row["dataset"] == dataset]
+        rows = sorted(
+            [(row["mrr"], _own_row(row)) for row in own] + [(row["mrr"], _published_row(row)) for row in others]
+        )
+        head = ["model", "MRR", "pessimistic ties", "hits@1", "hits@10", "parameters", "seconds", "device", "source"]
+        text = table(head, [cells for _, cells in reversed(rows)])
+        parts.append(f"## {dataset}\n\n{text}" + ("" if own else f"\n\n{NOT_YET}"))
+    return "\n\n".join(parts) or NOT_YET
+
+
+def _own_row(row: dict[str, Any]) -> list[str]:
+    kind = f"product of {row['seeds']} models" if row["ensemble"] else f"mean of {row['seeds']} seeds"
+    spread = ""
+    if not row["ensemble"] and len(row["per_seed"]) > 1:
+        values = [seed["mrr"] for seed in row["per_seed"]]
+        spread = f" ({min(values):.4f} to {max(values):.4f})"
+    metrics = [f"**{row['mrr']:.4f}**{spread}", f"{row['mrr_pessimistic']:.4f}", f"{row['hits@1']:.3f}"]
+    metrics += [f"{row['hits@10']:.3f}", f"{row['parameters'] / 1e6:.2f} M", f"{row['seconds']:,.0f}", row["device"]]
+    return [f"**{row['model']}**, {kind}", *metrics, f"`{row['command']}`"]
+
+
+def _published_row(row: dict[str, Any]) -> list[str]:
+    hits = [f"{row[name]:.3f}" if row[name] is not None else "" for name in ("hits@1", "hits@10")]
+    note = f"; {row['note']}" if "note" in row else ""
+    return [row["model"], f"{row['mrr']:.3f}", "", *hits, "", "", "", f"{row['source']} {row['year']}{note}"]
+
+
 CLAIMS = [  # the row that wins in the paper, and the one it beats
     ("FB15K", "table1", "hhole-1", "hhole-inf", "optimisation helps HHolE: lambda = 1 above infinity"),
     ("WN18", "table1", "hhole-2", "hhole-inf", "optimisation helps HHolE: lambda = 2 above infinity"),
@@ -507,6 +541,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("quality", quality),
         ("curves", curves),
     ],
+    "docs/leaderboard.md": [("leaderboard", leaderboard)],
     "docs/architecture.md": [("tree", tree)],
     "docs/performance.md": [("speed", speed), ("precision", precision)],
     "docs/scale.md": [

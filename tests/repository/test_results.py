@@ -17,6 +17,10 @@ from harmonium.runtime.config import Config
 
 ROOT = Path(__file__).parents[2]
 RECORD = {"table", "dataset", "row", "variant", "model", "lambda", "dim", "seed", "settings", "command", "commit"}
+LEADERBOARD = {
+    "dataset", "model", "preset", "mrr", "hits@1", "hits@10", "mrr_pessimistic", "ties", "seeds", "seconds", "parameters",
+    "device", "ensemble", "command", "settings", "protocol",
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -33,8 +37,12 @@ def test_results_name_their_command_and_device(path: Path) -> None:
         assert "command" in results and ("device" in results or "device" in results["environment"])
         return
     for record in results:
-        assert set(record) >= {*RECORD, "device", "seconds"}
-        assert record["command"].startswith(f"python benchmarks/reproduce.py {path.stem} ")
+        if path.stem == "leaderboard":
+            assert set(record) >= LEADERBOARD
+            assert record["command"].startswith("python benchmarks/leaderboard.py --dataset ")
+        else:
+            assert set(record) >= {*RECORD, "device", "seconds"}
+            assert record["command"].startswith(f"python benchmarks/reproduce.py {path.stem} ")
 
 
 def test_text_quotes_measured_numbers() -> None:

@@ -15,8 +15,8 @@ from harmonium.runtime.config import ModelConfig, TrainConfig
 from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
     TypeHead,
+    contrastive_loss,
     contrastive_scores,
-    n3,
 )
 from harmonium.training.negatives import true_then_negatives
 from laws import models
@@ -93,6 +93,31 @@ def test_the_cross_entropy_of_entities_is_against_all_of_them() -> None:
         assert model.scorer().for_batch(BATCH).entity_cross_entropy().item() == pytest.approx(expected, rel=1e-9)
 
 
+def smoothed(true: float, others: list[float], smoothing: float) -> float:
+    """Minus the sum over candidates of target * log probability, the target a mixture of the truth and all candidates."""
+    scores = [true, *others]
+    log_total = math.log(sum(math.exp(s) for s in scores))
+    targets = [smoothing / len(scores)] * len(scores)
+    targets[0] += 1 - smoothing
+    return -sum(target * (s - log_total) for target, s in zip(targets, scores, strict=True))
+
+
+@pytest.mark.parametrize("name", ["hole", "complex", "concatenation"])
+def test_smoothed_labels_are_a_mixture_of_the_truth_and_all_candidates(name: str) -> None:
+    for model in models(find_composition(name), 4):
+        scorer = model.scorer().for_batch(BATCH)
+        every = {slot: [[e for e in range(11) if e != true] for true in BATCH[slot].tolist()] for slot in NEGATIVES}
+        expected = mean(smoothed(true, others, 0.3) for true, *others in scores_by_hand(model, every))
+        assert scorer.entity_cross_entropy(0.3).item() == pytest.approx(expected, rel=1e-9)
+        sampled = {slot: ids.tolist() for slot, ids in NEGATIVES.items()}
+        expected = mean(smoothed(true, others, 0.3) for true, *others in scores_by_hand(model, sampled))
+        loss = scorer.sampled_loss(
+            true_then_negatives(BATCH, NEGATIVES),
+            lambda scores, _: contrastive_loss(scores, TrainConfig(label_smoothing=0.3)),
+        )
+        assert loss.item() == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["hole", "complex", "concatenation"])
 def test_the_cross_entropy_of_relations_is_over_the_relations_of_the_augmented_graph(name: str) -> None:
     """Each fact (h, r, t), and with reciprocal relations also (t, r + R, h), asks for its relation among all vectors."""
@@ -139,25 +164,3 @@ def test_shared_negatives_score_as_if_each_triple_had_them(name: str) -> None:
         torch.testing.assert_close(*scores, rtol=1e-9, atol=1e-9)
         gradients = [torch.autograd.grad(s.square().sum(), model.entity)[0] for s in scores]
         torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("reciprocal", [False, True])
-def test_n3_by_hand(reciprocal: bool) -> None:
-    config = ModelConfig("distmult", 2, harmony=False, normalise=False, reciprocal=reciprocal)
-    model = build_model(config, 3, 1)
-    with torch.no_grad():
-        model.entity.copy_(torch.tensor([[1.0, -2.0], [0.0, 3.0], [-1.0, 1.0]]))
-        model.relation.copy_(torch.tensor([[2.0, 1.0], [0.0, -1.0]])[: len(model.relation)])
-    batch = Triples.from_rows([[0, 0, 1], [2, 0, 0]])
-    entities = (1 + 8) + 27 + (1 + 1) + (1 + 8)
-    relation = ((8 + 1) + 1) / 2 if reciprocal else 8 + 1  # its two vectors count half each
-    assert n3(model.scorer().for_batch(batch)).item() == pytest.approx((entities + 2 * relation) / 2)
-
-
-def test_n3_of_complex_numbers_is_of_their_moduli() -> None:
-    model = build_model(ModelConfig("complex", 4, harmony=False, normalise=False), 2, 1)
-    with torch.no_grad():
-        model.entity.copy_(torch.tensor([[3.0, 0.0, 4.0, 1.0], [0.0, 0.0, 0.0, 2.0]]))  # 3 + 4i, i; 0, 2i
-        model.relation.copy_(torch.tensor([[0.0, 1.0, -1.0, 0.0]]))  # -i, 1
-    expected = (5**3 + 1) + 2**3 + (1 + 1)
-    assert n3(model.scorer().for_batch(Triples.from_rows([[0, 0, 1]]))).item() == pytest.approx(expected, rel=1e-6)

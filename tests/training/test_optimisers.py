@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from harmonium.training.optimisers import CapturableAdagrad, RowAdagrad, RowAdam, RowwiseAdagrad
+from harmonium.runtime.config import TrainConfig
+from harmonium.training.optimisers import CapturableAdagrad, RowAdagrad, RowAdam, RowwiseAdagrad, scheduled_rate
 
 RATE = torch.tensor(0.1, dtype=torch.float64)
 
@@ -71,3 +72,32 @@ def test_capturable_adagrad_is_torchs() -> None:
         for optimiser in optimisers:
             optimiser.step()
     torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("warm_up", [0.0, 0.25])
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_schedules_are_torchs(schedule: str, warm_up: float) -> None:
+    """A linear rise over the first steps, then torch's own decay over the rest."""
+    settings, n_steps = TrainConfig(learning_rate=0.2, schedule=schedule, warm_up=warm_up), 40
+    rising = round(warm_up * n_steps)
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
+    kinds = torch.optim.lr_scheduler
+    decay = {
+        "constant": lambda: kinds.ConstantLR(optimiser, 1.0),
+        "linear": lambda: kinds.LinearLR(optimiser, 1.0, 0.0, n_steps - rising),
+        "cosine": lambda: kinds.CosineAnnealingLR(optimiser, n_steps - rising),
+    }[schedule]
+    expected = [0.2 * (step + 1) / rising for step in range(rising)]
+    scheduler = decay()
+    for _ in range(n_steps - rising):
+        expected.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        scheduler.step()
+    assert [scheduled_rate(settings, step, n_steps) for step in range(n_steps)] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_steps", [1, 3, 7])
+@pytest.mark.parametrize("warm_up", [0.01, 0.5, 0.99])
+def test_the_warm_up_stays_between_zero_and_the_learning_rate(n_steps: int, warm_up: float) -> None:
+    settings = TrainConfig(learning_rate=0.2, schedule="cosine", warm_up=warm_up)
+    assert all(0 < scheduled_rate(settings, step, n_steps) <= 0.2 for step in range(n_steps))

@@ -90,12 +90,52 @@ def test_dropout_changes_training_and_nothing_else(more: str) -> None:
     assert evaluate_scorer(model, graph).metrics["mrr"] > 0.8
 
 
-def test_n3_shrinks_vectors() -> None:
+@pytest.mark.parametrize("term", ["n3", "f2", "dura"])
+@pytest.mark.parametrize("more", ["", "model.harmony=false train.loss=full", "model.reciprocal=true model.rank=4"])
+def test_regularisers_shrink_vectors(term: str, more: str) -> None:
     graph = dataclasses.replace(family(), valid=Triples.from_rows([]))
     free, regularised = (
-        trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.n3={weight}")) for weight in (0, 1)
+        trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.{term}={weight}", *more.split()))
+        for weight in (0, 1)
     )
     assert regularised.entity.norm() < 0.7 * free.entity.norm()
+
+
+@pytest.mark.parametrize("term", ["vector_dropout=0.2", "composed_dropout=0.2", "label_smoothing=0.1"])
+@pytest.mark.parametrize(
+    "more",
+    ["", "model.rank=4", "model.reciprocal=true train.loss=full", "model.harmony=false train.relation_prediction=1"],
+)
+def test_dropout_on_queries_and_smoothing_change_training_and_are_repeatable(term: str, more: str) -> None:
+    graph, config = family(), settings(f"train.{term}", "train.epochs=25", *more.split())
+    model, again = trained(graph, config), trained(graph, config)
+    without = trained(graph, settings("train.epochs=25", *more.split()))
+    assert torch.equal(model.entity, again.entity)
+    assert not torch.equal(model.entity, without.entity)
+    assert evaluate_scorer(model, graph).metrics["mrr"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("train.label_smoothing=0.1 train.loss=logistic", "label_smoothing needs a softmax, not train.loss=logistic"),
+        ("train.dura=0.1 model.composition=concatenation", "dura needs a composition .* concatenation is not"),
+        ("train.f2=0.1", "f2 does nothing where vectors have length one"),
+    ],
+)
+def test_terms_that_do_not_fit_the_model_or_the_loss_are_refused(more: str, message: str) -> None:
+    config = settings(*more.split())
+    model = build_model(config.model, 40, 3, 0)
+    with pytest.raises(HarmoniumError, match=message):
+        TrainingStep(model, family().train, config.train, torch.Generator())
+
+
+@pytest.mark.parametrize("name", ["vector_dropout", "composed_dropout"])
+def test_dropout_on_queries_is_for_one_process(name: str) -> None:
+    config = settings(f"train.{name}=0.1", "model.initialisation=paper")
+    model = build_model(config.model, 40, 3, 0, World(0, 2))
+    with pytest.raises(HarmoniumError, match=f"train.{name} is for a single process"):
+        TrainingStep(model, family().train, config.train, torch.Generator())
 
 
 @pytest.mark.parametrize(

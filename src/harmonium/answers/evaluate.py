@@ -15,6 +15,7 @@ from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
+from harmonium.evaluation.expert_weights import learn_weights
 from harmonium.evaluation.rounding_check import check_rounding
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
@@ -27,30 +28,49 @@ def evaluate(
     data: str | Path | Graph | None = None,
     chunk: int | None = None,
     progress: Callable[[int], None] | None = None,
-    weights: Sequence[float] | None = None,
+    weights: Sequence[float] | str = "equal",
     rounding_check: int | None = None,
     **protocol: Any,
 ) -> Evaluation:
     """Rank a split of the run's graph, or of another graph with the same names, under a protocol.
 
-    Several runs are ranked together as a product of experts with `weights` (default: all 1).
+    Several runs are ranked together as a product of experts with `weights`: one number per run, "equal" (all 1) or
+    "learned" (on the validation facts of the first run's graph).
     A file as `data` is ranked whole, and the facts of the run's graph are filtered as well.
     `rounding_check` facts are also scored in float64, to count the ranks that depend on rounding.
 
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
     runs = [open_run(each) for each in ([run] if isinstance(run, Run | str | Path) else run)]
-    experts = product_of_experts(runs, weights)
-    scorer = experts if len(runs) > 1 else runs[0].model
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
+    experts = product_of_experts(runs, _expert_weights(runs, weights, chosen))
+    scorer = experts if len(runs) > 1 else runs[0].model
     graph = _graph_to_rank(runs[0].graph, data, chosen.split)
     with distributed.process_group() as world:
         evaluation = evaluate_scorer(scorer, graph, chosen, chunk=chunk, progress=progress, world=world)
+    if experts.weights is not None:
+        evaluation = replace(evaluation, weights=tuple(experts.weights))
     if not rounding_check:
         return evaluation
-    exact = Ensemble([deepcopy(each.model).double() for each in runs], weights if len(runs) > 1 else None)
+    exact = Ensemble([deepcopy(each.model).double() for each in runs], experts.weights)
     return replace(evaluation, rounding=check_rounding(scorer, exact, graph, chosen, rounding_check, chunk, progress))
+
+
+def _expert_weights(
+    runs: Sequence[Run], weights: Sequence[float] | str, protocol: EvaluateConfig
+) -> Sequence[float] | None:
+    """One weight per run; None: all 1."""
+    if not isinstance(weights, str):
+        return weights
+    if weights not in ("equal", "learned"):
+        raise HarmoniumError(f"weights are equal, learned or one number per run, not '{weights}'")
+    if weights == "equal" or len(runs) < 2:
+        return None
+    if protocol.split == "valid":
+        raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
+    models = product_of_experts(runs).experts
+    return learn_weights(models, runs[0].graph).weights
 
 
 def _graph_to_rank(graph: Graph, data: str | Path | Graph | None, split: str) -> Graph:

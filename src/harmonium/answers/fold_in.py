@@ -27,8 +27,9 @@ from harmonium.run.run import Run, open_run
 from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import reserve
-from harmonium.training.losses import CONTRASTIVE_LOSSES, contrastive_scores, n3
+from harmonium.training.losses import contrastive_loss, contrastive_scores
 from harmonium.training.negatives import SIDES, draw_negatives
+from harmonium.training.regularisers import regularisation
 from harmonium.training.step import distinct_entities
 
 MIN_EPOCHS, MIN_STEPS = 10, 200
@@ -136,14 +137,18 @@ def add_entities(
     # New entities are drawn as negatives of known facts more often than in training; the weight makes up for it.
     weight = len(known_facts) * min(n_negatives / n, 1) * (n - first) / n_new_negatives / len(facts)
 
+    sampled = replace(settings, loss="sampled") if settings.loss == "full" else settings
+
     def loss(batch: Triples, negatives: dict[Slot, Tensor]) -> Tensor:
         ids, batch, negatives = distinct_entities(batch, negatives)
         n_old = int((ids < first).sum())  # ids are sorted
         rows = torch.cat([old_rows[ids[:n_old]], new_rows[ids[n_old:] - first]])
         scorer = fixed.scorer(rows).for_batch(batch)
-        contrastive = CONTRASTIVE_LOSSES["sampled" if settings.loss == "full" else settings.loss]
-        value = contrastive(contrastive_scores(scorer, negatives), settings.margin)
-        return value + settings.n3 * n3(scorer) if settings.n3 else value
+        value, penalty = (
+            contrastive_loss(contrastive_scores(scorer, negatives), sampled),
+            regularisation(scorer, sampled),
+        )
+        return value if penalty is None else value + penalty
 
     rate = LEARNING_RATE * new_rows.detach().square().mean().sqrt().item()
     optimiser = torch.optim.Adam([new_rows], lr=rate)

@@ -124,6 +124,7 @@ class Evaluation(Tabular):
     ranks: Ranks
     rounding: RoundingCheck | None = None
     estimate: Estimate | None = None  # where only a sample was ranked
+    weights: tuple[float, ...] | None = None  # of a product of experts, where they are not equal
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -180,7 +181,8 @@ class Evaluation(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         rounding = {"rounding": asdict(self.rounding)} if self.rounding else {}
-        return self.summary().to_json() | rounding
+        weights = {"weights": list(self.weights)} if self.weights else {}
+        return self.summary().to_json() | rounding | weights
 
 
 def evaluate_scorer(

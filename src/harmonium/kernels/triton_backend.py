@@ -35,8 +35,11 @@ def obstacle(form: QuadraticForm, slot_map: SlotMapLike, table: Tensor) -> str |
         return "Triton is not installed"
     if form.core is None or form.basis is not None:
         return "the form has no full matrix"
-    if slot_map.select(slice(0, 0)).product() is None:  # of no queries: costs nothing
+    product = slot_map.select(slice(0, 0)).product()  # of no queries: costs nothing
+    if product is None:
         return "the composition is not a product in this slot"
+    if isinstance(product, CorrelationProduct) and slot_map.relation_ids is None:
+        return "dropout gives the queries of a relation different vectors"
     return None
 
 

@@ -92,6 +92,7 @@ class SlotMap:
     relation_ids: Tensor | None = None  # (b,): which row of relation_table each query uses, where that is known
     relation_table: Tensor | None = None  # (n_relations, relation_dim)
     sorted_by_relation: bool = False
+    mask: Tensor | None = None  # (..., dim): factors of the composed vector's coordinates (dropout)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -100,19 +101,23 @@ class SlotMap:
         """(..., slot_dim) -> (..., dim): the formula itself."""
         vectors = [self.first, self.second]
         vectors.insert(list(Slot).index(self.slot), candidate)
-        return self.composition.compose(*vectors)
+        composed = self.composition.compose(*vectors)
+        return composed if self.mask is None else composed * self.mask
 
     def beside_candidates(self) -> SlotMap:
         """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
-        return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2))
+        mask = None if self.mask is None else self.mask.unsqueeze(-2)
+        return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2), mask=mask)
 
     def select(self, rows: Tensor | slice) -> SlotMap:
         """The maps of these queries."""
         relation_ids = None if self.relation_ids is None else self.relation_ids[rows]
-        return replace(self, first=self.first[rows], second=self.second[rows], relation_ids=relation_ids)
+        mask = None if self.mask is None else self.mask[rows]
+        return replace(self, first=self.first[rows], second=self.second[rows], relation_ids=relation_ids, mask=mask)
 
     def double(self) -> SlotMap:
-        return replace(self, first=self.first.double(), second=self.second.double())
+        mask = None if self.mask is None else self.mask.double()
+        return replace(self, first=self.first.double(), second=self.second.double(), mask=mask)
 
     @property
     def zeros(self) -> Tensor:
@@ -127,7 +132,9 @@ class SlotMap:
 
     def transpose(self, cotangent: Tensor) -> Tensor:
         """T'v without building T. (..., dim) -> (..., slot_dim)."""
-        return self.composition.transpose(self, cotangent)
+        if self.mask is None:
+            return self.composition.transpose(self, cotangent)
+        return self.composition.transpose(replace(self, mask=None), cotangent * self.mask)
 
     def pull_back(self, directions: Tensor) -> Tensor:
         """T'u for several directions u at once. (k, dim) -> (..., k, slot_dim)."""
@@ -143,10 +150,15 @@ class SlotMap:
         return self.composition.is_linear
 
     def norm_bound(self, candidates: Tensor) -> Tensor | None:
-        return self.composition.norm_bound(self, candidates)
+        return self.composition.norm_bound(self, candidates) if self.mask is None else None
 
     def product(self) -> Product | None:
-        return self.composition.product(self)
+        product = self.composition.product(self)
+        if self.mask is None or product is None:
+            return product
+        if isinstance(product, ElementwiseProduct):
+            return ElementwiseProduct(product.known * self.mask)
+        return replace(product, weight=product.weight * self.mask)
 
 
 def find_composition(name: str) -> Composition:

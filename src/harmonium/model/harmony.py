@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from harmonium.kernels.quadratic_form import QuadraticForm, embed, orthonormalise
 from harmonium.kernels.resolvent import resolvent
+from harmonium.model.dropout import dropout_mask
 from harmonium.runtime.errors import HarmoniumError
 
 MARGIN = 0.25  # the paper's epsilon: how far the cap on W stays below lambda
@@ -142,8 +143,7 @@ class Harmony(nn.Module):
     @contextmanager
     def dropping(self, generator: torch.Generator | None = None) -> Iterator[None]:
         """Inside the block pairs of C's entries are zero by chance, the rest larger by as much; the cap comes after."""
-        drawn = torch.rand(self.free.shape, generator=generator, device=self.free.device, dtype=self.free.dtype)
-        kept = (drawn >= self.dropout).to(self.free.dtype) / (1 - self.dropout)
+        kept = dropout_mask(self.free.shape, self.dropout, self.free, generator)
         self.mask = kept.triu() + kept.triu(1).T
         try:
             yield

@@ -19,6 +19,7 @@ from harmonium.kernels.interfaces import Loss
 from harmonium.kernels.pruning import Pruner
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.composition import Composition, SlotMap
+from harmonium.model.dropout import QueryDropout
 from harmonium.model.entity_vectors import EntityVectors
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ class EmbeddingScorer(Scorer):
     def pruner(self) -> Pruner:
         return Pruner(self.form)
 
-    def for_batch(self, batch: Triples) -> BatchScorer:
-        return BatchScorer(self, batch)
+    def for_batch(self, batch: Triples, dropout: QueryDropout | None = None) -> BatchScorer:
+        return BatchScorer(self, batch, dropout)
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
         """How candidates for the open slot become composed vectors."""
@@ -134,10 +135,13 @@ class EmbeddingScorer(Scorer):
 
 
 class BatchScorer:
-    """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size."""
+    """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size.
 
-    def __init__(self, scorer: EmbeddingScorer, batch: Triples) -> None:
-        self.scorer, self.batch = scorer, batch
+    Dropout is on the queries alone: `head`, `relation` and `tail` are whole, for regularisers.
+    """
+
+    def __init__(self, scorer: EmbeddingScorer, batch: Triples, dropout: QueryDropout | None = None) -> None:
+        self.scorer, self.batch, self.dropout = scorer, batch, dropout
         self.composition, self.form, self.entity_vectors = scorer.composition, scorer.form, scorer.entity_vectors
         self.relations, self.n_relations, self.reciprocal = scorer.relations, scorer.n_relations, scorer.reciprocal
 
@@ -177,6 +181,11 @@ class BatchScorer:
 
     def slot_map(self, slot: Slot) -> SlotMap:
         """How candidates for the open slot become composed vectors."""
+        slot_map = self._whole_slot_map(slot)
+        return slot_map if self.dropout is None else self.dropout.apply(slot, slot_map, len(self.form.vector))
+
+    def _whole_slot_map(self, slot: Slot) -> SlotMap:
+        """The same without dropout."""
         ids, slot_dim = self.batch.relation, self.entity_vectors.table.shape[-1]
         if slot is Slot.RELATION:
             first, second, slot_dim = self.head, self.tail, self.relations.shape[-1]
@@ -199,8 +208,9 @@ class BatchScorer:
     def entity_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
         """The mean cross-entropy of the true heads and tails against all entities (see `dispatch.cross_entropy`)."""
         batch, entities = self.batch, self._gather_once()
-        if self.reciprocal:  # both sides are tail queries
-            maps = [self._map(Slot.TAIL, self.entity_rows, self.relation_rows)]
+        if self.reciprocal and self.dropout is None:  # both sides are tail queries
+            slot_dim = self.entity_rows.shape[-1]
+            maps = [SlotMap(self.composition, Slot.TAIL, self.entity_rows, self.relation_rows, slot_dim)]
         else:
             maps = [self.slot_map(Slot.TAIL), self.slot_map(Slot.HEAD)]
         return dispatch.cross_entropy(self.form, maps, entities, torch.cat([batch.tail, batch.head]), smoothing)
@@ -210,15 +220,19 @@ class BatchScorer:
 
         With reciprocal relations the first vector is the answer for a triple, the second one for the reversed triple.
         """
-        maps, target = [self._map(Slot.RELATION, self.head, self.tail)], self.batch.relation
+        maps, target = [self._relation_map()], self.batch.relation
         if self.reciprocal:
-            maps.append(self._map(Slot.RELATION, self.tail, self.head))
+            maps.append(self._relation_map(reverse=True))
             target = torch.cat([target, self.reciprocal_ids])
         return dispatch.cross_entropy(self.form, maps, self.relations, target, smoothing)
 
-    def _map(self, slot: Slot, first: Tensor, second: Tensor) -> SlotMap:
-        slot_dim = self.relations.shape[-1] if slot is Slot.RELATION else self.entity_vectors.table.shape[-1]
-        return SlotMap(self.composition, slot, first, second, slot_dim)
+    def _relation_map(self, reverse: bool = False) -> SlotMap:
+        """How relation vectors become composed vectors with the triples, or with the reversed ones."""
+        first, second = (self.tail, self.head) if reverse else (self.head, self.tail)
+        slot_map = SlotMap(self.composition, Slot.RELATION, first, second, self.relations.shape[-1])
+        if self.dropout is None:
+            return slot_map
+        return self.dropout.apply((Slot.RELATION, reverse), slot_map, len(self.form.vector))
 
     def _gather_once(self) -> Tensor:
         """Gather the vectors of all slots, each table once (`gather_with_table`); returns all entity vectors."""

@@ -4,7 +4,7 @@
       lock                 held, with its process id, by the process that trains
       data.graph           the graph
       training.json        format, settings, environment, device, and the checksums of the graph and of itself
-      000007.safetensors   all that changes: parameters, the best ones, optimiser state, generators
+      000007.safetensors   all that changes: parameters, the best ones, their average, optimiser state, generators
       000007.json          the position in training, and the checksums of the tensors and of itself
 
 Several processes write a folder 000007/ instead of one file of tensors (sharded_checkpoint.py). A JSON file is written
@@ -36,7 +36,7 @@ from harmonium.runtime.folders import UNFINISHED, logger
 
 FORMAT = 3
 CHANGEABLE = (  # settings that `resume` may change; any other would make it another training
-    "learning_rate", "schedule", "epochs", "metric", "evaluate_every", "patience", "threads",
+    "learning_rate", "schedule", "warm_up", "epochs", "metric", "evaluate_every", "patience", "threads",
     "checkpoint_minutes", "checkpoint_every", "checkpoint_keep",
 )  # fmt: skip
 

@@ -24,9 +24,11 @@ TOO_LARGE = 2**63  # for PyTorch's integers
 Settings = TypeVar("Settings")
 
 
-def option(default: Any, help: str, above: float | None = None, least: float | None = None) -> Any:
+def option(
+    default: Any, help: str, above: float | None = None, least: float | None = None, below: float | None = None
+) -> Any:
     """A field with its description and its range."""
-    return field(default=default, metadata={"help": help, "above": above, "least": least})
+    return field(default=default, metadata={"help": help, "above": above, "least": least, "below": below})
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class ModelConfig:
     )
     normalise: bool = option(True, "Normalise embeddings to length one.")
     reciprocal: bool = option(False, "A second vector per relation, which answers head queries as tail queries.")
-    dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0)
+    dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,18 @@ class TrainConfig:
         "adam", "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number."
     )
     learning_rate: float = option(0.003, "Learning rate.", above=0)
-    schedule: Literal["constant", "linear"] = option("linear", "Learning-rate schedule; linear: decays to zero.")
+    schedule: Literal["constant", "linear", "cosine"] = option(
+        "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
+    )
+    warm_up: float = option(
+        0.0, "Share of the steps in which the learning rate first rises from zero, below 1.", least=0, below=1
+    )
+    average: float = option(
+        0.0,
+        "Share of the epochs, the last ones, whose weights are averaged; validated and kept are then the means. Below 1.",
+        least=0,
+        below=1,
+    )
     sparse_updates: bool = option(
         True, "Update only the entity vectors that a step uses, on graphs where it uses less than half of them."
     )
@@ -87,6 +100,35 @@ class TrainConfig:
         "device", "Memory that holds the entity vectors; host: larger than a GPU's, which still computes."
     )
     n3: float = option(0.0, "Weight of the nuclear 3-norm regulariser.", least=0)
+    f2: float = option(0.0, "Weight of the squared L2 norms of the vectors in a batch.", least=0)
+    dura: float = option(
+        0.0,
+        "Weight of DURA (Zhang 2020): squared norms of the head, the tail and the query vectors of a triple.",
+        least=0,
+    )
+    dura_entities: float = option(
+        1.0,
+        "Weight of head and tail relative to the query vectors in DURA; its authors used 1/3 (ComplEx) and 4 (RESCAL).",
+        least=0,
+    )
+    label_smoothing: float = option(
+        0.0,
+        "Share of the target probability spread evenly over all candidates (train.loss=full or sampled), below 1.",
+        least=0,
+        below=1,
+    )
+    vector_dropout: float = option(
+        0.0,
+        "Dropout on the coordinates of a query's known vectors; candidates are kept whole. Below 1.",
+        least=0,
+        below=1,
+    )
+    composed_dropout: float = option(
+        0.0,
+        "Dropout on the coordinates of composed vectors, the same for all candidates of a query. Below 1.",
+        least=0,
+        below=1,
+    )
     relation_prediction: float = option(
         0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0
     )
@@ -298,11 +340,13 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
         raise HarmoniumError(f"{setting} must be {names[hint]}, not {value!r}")
     if isinstance(value, float) and math.isnan(value):
         raise HarmoniumError(f"{setting} must be a number, not nan")
-    above, least = limits["above"], limits["least"]
+    above, least, below = limits["above"], limits["least"], limits["below"]
     if above is not None and value <= above:
         raise HarmoniumError(f"{setting} must be above {above}, not {value}")
     if least is not None and value < least:
         raise HarmoniumError(f"{setting} must be at least {least}, not {value}")
+    if below is not None and value >= below:
+        raise HarmoniumError(f"{setting} must be below {below}, not {value}")
     return value
 
 

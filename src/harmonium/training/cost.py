@@ -48,7 +48,8 @@ def count_parameters(config: Config, graph: Graph) -> int:
 def count_tables(config: Config, graph: Graph, parameters: int, device: torch.device) -> dict[str, int]:
     """Bytes on the device: 4 per parameter, 2 in a bfloat16 entity table, and 4 per number of optimiser state.
 
-    Adam keeps two numbers per parameter, Adagrad one, row-wise Adagrad one per entity. The best model is a copy.
+    Adam keeps two numbers per parameter, Adagrad one, row-wise Adagrad one per entity. The best model is a copy, and so
+    is the average.
     """
     entities, dim, optimiser = graph.n_entities, config.model.entity_dim, config.train.optimiser
     dense = parameters - entities * dim  # relations, W and b
@@ -56,7 +57,9 @@ def count_tables(config: Config, graph: Graph, parameters: int, device: torch.de
         entities = 0
     model = 4 * dense + (2 if config.model.entity_dtype == "bfloat16" else 4) * entities * dim
     state = {"adam": 2 * (dense + entities * dim), "adagrad": dense + entities * dim, "row-adagrad": dense + entities}
-    return {"model": model, "best model": model if len(graph.valid) else 0, "optimiser": 4 * state[optimiser]}
+    average = {"average": 4 * (dense + entities * dim)} if config.train.average else {}
+    best = model if len(graph.valid) else 0
+    return {"model": model, "best model": best, "optimiser": 4 * state[optimiser], **average}
 
 
 def free_memory(device: torch.device) -> float:

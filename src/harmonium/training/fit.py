@@ -53,11 +53,12 @@ def fit(
                         checkpoints.after_step(state)
                 row = state.end_epoch()
                 if validation is not None and state.is_validation_due():
-                    row["valid"] = validate(model, graph, validation, device)
-                    row["seconds"] = state.seconds
-                    if on_validation:
-                        on_validation(row)
-                    state.judge(row["valid"][settings.metric])
+                    with state.average.applied():
+                        row["valid"] = validate(model, graph, validation, device)
+                        row["seconds"] = state.seconds
+                        if on_validation:
+                            on_validation(row)
+                        state.judge(row["valid"][settings.metric])
                 state.next_epoch()
             if checkpoints:
                 checkpoints.after_last_step(state)

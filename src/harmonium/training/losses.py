@@ -1,4 +1,4 @@
-"""Losses and regularisers: what training minimises.
+"""Losses: what training minimises, with the regularisers of regularisers.py.
 
 In the equations s is the score of a true triple and s_i those of its negatives; each loss is a mean over triples and sides.
 """
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harmonium.data.triples import Slot
-from harmonium.kernels.sum_of_cubes import sum_of_cubes
 from harmonium.model.scoring import BatchScorer
+from harmonium.runtime.config import TrainConfig
 from harmonium.training.negatives import SIDES, true_then_negatives
 
 ContrastiveLoss = Callable[[Tensor, float], Tensor]  # of scores (m, 1 + n), the true triple's first, and the margin
 
 
-def sampled_softmax(scores: Tensor, margin: float) -> Tensor:
+def sampled_softmax(scores: Tensor, margin: float, label_smoothing: float = 0.0) -> Tensor:
     """-log(exp(s) / (exp(s) + sum of exp(s_i))): cross-entropy against the negatives (the paper). Ignores the margin."""
-    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64, device=scores.device))
+    truth = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+    return F.cross_entropy(scores, truth, label_smoothing=label_smoothing)
 
 
 def linear_margin(scores: Tensor, margin: float) -> Tensor:
@@ -43,6 +44,13 @@ CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {  # by the values of train.los
     "logistic-margin": logistic_margin,
     "logistic": logistic,
 }
+
+
+def contrastive_loss(scores: Tensor, settings: TrainConfig) -> Tensor:
+    """The loss that the settings choose, of scores (m, 1 + n); only the softmax can smooth its labels."""
+    if settings.label_smoothing:
+        return sampled_softmax(scores, settings.margin, settings.label_smoothing)
+    return CONTRASTIVE_LOSSES[settings.loss](scores, settings.margin)
 
 
 def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) -> Tensor:
@@ -76,15 +84,3 @@ class TypeHead(nn.Module):
         entities = torch.cat([scorer.head, scorer.tail])
         types = torch.cat([scorer.batch.relation, scorer.batch.relation + scorer.n_relations])
         return F.cross_entropy(F.linear(entities, self.weight, self.bias), types)
-
-
-def n3(scorer: BatchScorer) -> Tensor:
-    """N3 regulariser: mean over triples of |head|_3^3 + |relation|_3^3 + |tail|_3^3 (Lacroix et al. 2018).
-
-    With reciprocal relations the two vectors of a relation count half each.
-    """
-
-    entities, relations = (
-        sum_of_cubes(rows, scorer.composition.parts) for rows in (scorer.entity_rows, scorer.relation_rows)
-    )
-    return (entities + relations / (2 if scorer.reciprocal else 1)) / len(scorer.batch)

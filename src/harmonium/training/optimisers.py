@@ -6,6 +6,7 @@ Adam: the averages of a row decay only when it is used. Learning rates are tenso
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,6 +16,16 @@ from torch import Tensor
 from harmonium.kernels.stochastic_rounding import add_to_rows, compute_dtype
 from harmonium.kernels.triton_backend import has_triton
 from harmonium.runtime.config import TrainConfig
+
+
+def scheduled_rate(settings: TrainConfig, step: int, n_steps: int) -> float:
+    """The learning rate of step 0, 1, ... of n_steps: it rises in the first `warm_up` share, then follows the schedule."""
+    warm_up = settings.warm_up * n_steps
+    if step < warm_up:
+        return settings.learning_rate * min(1.0, (step + 1) / warm_up)
+    progress = (step - warm_up) / (n_steps - warm_up)
+    remaining = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
+    return settings.learning_rate * remaining[settings.schedule]
 
 
 def make_optimiser(parameters: Sequence[Tensor], settings: TrainConfig, learning_rate: Tensor) -> torch.optim.Optimizer:

@@ -12,6 +12,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.kernels import dispatch
 from harmonium.kernels.gather import number_runs
 from harmonium.kernels.precision import matmul_precision
+from harmonium.model.dropout import QueryDropout
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import BatchScorer
@@ -21,13 +22,13 @@ from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.entity_store import HostStore, make_entity_store
 from harmonium.training.losses import (
-    CONTRASTIVE_LOSSES,
     TypeHead,
+    contrastive_loss,
     contrastive_scores,
-    n3,
 )
 from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
-from harmonium.training.optimisers import make_optimiser, make_row_optimiser
+from harmonium.training.optimisers import make_optimiser, make_row_optimiser, scheduled_rate
+from harmonium.training.regularisers import regularisation
 
 
 class StepSample(NamedTuple):
@@ -79,7 +80,8 @@ class TrainingStep:
         one, model = self.train[:1], self.model
         scorer = model.scorer(model.relation.new_ones(1, model.entity.shape[1]))  # wherever the entities are kept
         first = Triples(torch.zeros_like(one.head), one.relation, torch.zeros_like(one.tail))
-        backend, reason = dispatch.select_backend(scorer.form, scorer.slot_map(Slot.TAIL, first), scorer.entities)
+        slot_map = scorer.for_batch(first, self._dropout(torch.Generator(one.head.device))).slot_map(Slot.TAIL)
+        backend, reason = dispatch.select_backend(scorer.form, slot_map, scorer.entities)
         if self.settings.loss == "full" and backend == "triton":
             backend, reason = "torch", "train.loss=full scores all entities"
         return f"{backend} kernels" + (f", as {reason}" if reason else "")
@@ -166,8 +168,8 @@ class TrainingStep:
 
     def _begin_step(self) -> None:
         """Set the learning rate, and seed stochastic rounding by the step, so that a checkpoint need not save it."""
-        if self.settings.schedule == "linear":
-            rate = self.settings.learning_rate * (1 - self.steps_done / self.n_steps)
+        if self.settings.schedule != "constant" or self.settings.warm_up:
+            rate = scheduled_rate(self.settings, self.steps_done, self.n_steps)
             self.learning_rate.fill_(rate)
             self.row_learning_rate.fill_(rate)
             if not self.learning_rate.is_cuda:
@@ -180,14 +182,14 @@ class TrainingStep:
         """What a step minimises; rows (m, entity_dim) are the vectors of the sample's entities, default: the table."""
         form, settings = self.model.form, self.settings
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
-            scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch)
+            scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch, self._dropout(self.generator))
         if settings.loss == "full":
-            return self._regularise(scorer.entity_cross_entropy(), scorer)
+            return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing), scorer)
 
         def contrast(scores: Tensor, queries: slice) -> Tensor:
             if sample.logq_correction is not None:
                 scores = scores - sample.logq_correction[queries]
-            return CONTRASTIVE_LOSSES[settings.loss](scores, settings.margin)
+            return contrastive_loss(scores, settings)
 
         if len(sample.negatives[Slot.HEAD]) == len(sample.batch):  # perhaps block by block, which saves memory
             loss = scorer.sampled_loss(true_then_negatives(sample.batch, sample.negatives), contrast)
@@ -196,15 +198,21 @@ class TrainingStep:
         return self._regularise(loss, scorer)
 
     def _regularise(self, loss: Tensor, scorer: BatchScorer) -> Tensor:
-        """The loss plus the regulariser and auxiliary losses that have a weight."""
+        """The loss plus the regularisers and auxiliary losses that have a weight."""
         settings = self.settings
-        if settings.n3:
-            loss = loss + settings.n3 * n3(scorer)
+        penalty = regularisation(scorer, settings)
+        if penalty is not None:
+            loss = loss + penalty
         if settings.relation_prediction:
             loss = loss + settings.relation_prediction * scorer.relation_cross_entropy()
         if self.type_head is not None:
             loss = loss + settings.type_loss * self.type_head(scorer)
         return loss
+
+    def _dropout(self, generator: torch.Generator) -> QueryDropout | None:
+        """The dropout of one step; None without any."""
+        vectors, composed = self.settings.vector_dropout, self.settings.composed_dropout
+        return QueryDropout(vectors, composed, generator) if vectors or composed else None
 
     # Sampling --------------------------------------------------------------------------------------------------------
 
@@ -302,7 +310,8 @@ def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
 def sorts_by_relation(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
     """Whether batches are sorted by relation: where scoring on a GPU works relation by relation."""
     uses_all_relations = settings.loss == "full" or settings.relation_prediction or settings.type_loss
-    return device.type == "cuda" and model.composition.by_relation and not uses_all_relations
+    drops = settings.vector_dropout or settings.composed_dropout  # then queries of a relation differ
+    return device.type == "cuda" and model.composition.by_relation and not uses_all_relations and not drops
 
 
 def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.device) -> None:
@@ -314,12 +323,33 @@ def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.de
         raise HarmoniumError(
             f"train.loss=full needs all entities in one table, which excludes {', '.join(conflicts)}; choose another loss"
         )
+    _check_terms(model, settings)
     if model.world is None or device.type != "cuda":
         return
     if torch.cuda.device_count() < torchrun.local_size():
         raise HarmoniumError("more processes than GPUs on this machine; start fewer, or set train.device=cpu")
     if settings.entity_storage == "host":
         raise HarmoniumError("train.entity_storage=host is for a single process; set train.entity_storage=device")
+
+
+def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
+    """Raise an error for a term of the loss that this model or loss cannot have."""
+    if settings.label_smoothing and settings.loss not in ("full", "sampled"):
+        raise HarmoniumError(
+            f"train.label_smoothing needs a softmax, not train.loss={settings.loss}; set train.loss=full or sampled"
+        )
+    if settings.dura and not model.composition.is_linear:
+        raise HarmoniumError(
+            f"train.dura needs a composition that is linear in each slot, which {model.composition.name} is not; "
+            "set train.dura=0, or use train.n3 or train.f2"
+        )
+    if settings.f2 and model.normalise:
+        raise HarmoniumError(
+            "train.f2 does nothing where vectors have length one; set model.normalise=false or train.f2=0"
+        )
+    for name in ("vector_dropout", "composed_dropout"):
+        if getattr(settings, name) and model.world is not None:
+            raise HarmoniumError(f"train.{name} is for a single process; set train.{name}=0")
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -156,8 +156,14 @@ def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, 
     other = tmp_path / "other"
     options = ["--set", "model.entity_dim=6", "--set", "train.epochs=2", "--out", other]
     assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
-    printed = json.loads(call("evaluate", run, other, "--weight", 1, "--weight", 0.5, "--json").out)
+    printed = json.loads(call("evaluate", run, other, "--weights", "1,0.5", "--json").out)
     assert printed["metrics"] == harmonium.evaluate([run, other], weights=[1, 0.5]).metrics
+    assert printed["weights"] == [1, 0.5]
+    learned = harmonium.evaluate([run, other], weights="learned")
+    assert json.loads(call("evaluate", run, other, "--weights", "learned", "--json").out) == learned.to_json()
+    shown = ", ".join(f"{weight:.3g}" for weight in learned.weights)
+    assert f"weights {shown}" in call("evaluate", run, other, "--weights", "learned").words
+    assert "equal, learned or one number per run, not 'half'" in call("evaluate", run, other, "--weights", "half").err
     assert f"{run} x {other} on family" in call("evaluate", run, other).words
 
 

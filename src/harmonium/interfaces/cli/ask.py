@@ -174,6 +174,14 @@ def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: opti
     console.output(calibration, as_json, show_calibration)
 
 
+def _parse_weights(text: str) -> str | list[float]:
+    """Numbers separated by commas, or the word itself."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return text
+
+
 def evaluate(
     runs: Annotated[list[Path], argument("RUN", "Run folder; several are ranked as a product of experts.")],
     data: Annotated[str | None, option("GRAPH", "Another graph with the same names; default: the run's.")] = None,
@@ -194,7 +202,9 @@ def evaluate(
     ] = None,
     by: Annotated[str | None, option("PART", "Also show metrics by side, relation or category.")] = None,
     chunk: Annotated[int | None, option("N", "Queries scored at once; changes memory, not results.", min=1)] = None,
-    weight: Annotated[list[float] | None, option("W", "Weight of each run, once per run; default: 1.")] = None,
+    weights: Annotated[
+        str, option("equal|learned|W,W", "Weights of several runs: equal, learned on validation facts, or given.")
+    ] = "equal",
     rounding_check: Annotated[
         int | None, option("FACTS", "Score this many facts in float64 too: ranks that depend on rounding.", min=1)
     ] = None,
@@ -205,12 +215,14 @@ def evaluate(
     On a large graph --sample 2000 gives an estimate.
 
     Example: harmonium evaluate runs/demo --by relation
+
+    Example: harmonium evaluate runs/one runs/two --weights learned
     """
     if by not in (None, "side", "relation", "category"):
         raise HarmoniumError(f"--by is side, relation or category, not '{by}'")
     with console.bar("ranking") as progress:
         evaluation = harmonium.evaluate(
-            runs, data, chunk, progress, weight or None, rounding_check,
+            runs, data, chunk, progress, _parse_weights(weights), rounding_check,
             split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
         )  # fmt: skip
     console.output(evaluation, as_json, partial(show_evaluation, " x ".join(map(str, runs)), by))

@@ -153,6 +153,8 @@ def show_evaluation(title: str, by: str | None, evaluation: Evaluation) -> None:
         for category, sides in evaluation.by_category.items():
             rows |= {f"{category} {side} ({int(m['queries'])})": m for side, m in sides.items()}
     protocol = describe_protocol(evaluation.protocol, estimate)
+    if evaluation.weights is not None:
+        protocol += f"; weights {', '.join(f'{weight:.3g}' for weight in evaluation.weights)}"
     console.metrics_table(f"{title} on {evaluation.graph.name}", rows, protocol)
     if evaluation.rounding is not None:
         check = evaluation.rounding

@@ -1,0 +1,194 @@
+"""One row of the leaderboard: python benchmarks/leaderboard.py --dataset FB15K-237 --preset plain --seeds 3 [--ensemble].
+
+Trains a preset with each seed, ranks all test facts (filtered, all entities, unseen ones kept) with realistic and with
+pessimistic ties, and writes the row into results/leaderboard.json, in place of an earlier one of the same command.
+`--ensemble` also adds the product of the seeds' models, with weights learned on validation facts.
+Needs torch, numpy and safetensors only, where the dataset is a .graph file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import torch
+
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.evaluation.ensemble import Ensemble
+from harmonium.evaluation.evaluation import describe_protocol, evaluate_scorer
+from harmonium.evaluation.expert_weights import learn_weights
+from harmonium.model.build import build_model, title
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import Scorer
+from harmonium.run.environment import environment
+from harmonium.runtime.config import Config, EvaluateConfig
+from harmonium.runtime.device import pick_device
+from harmonium.training.fit import fit
+from harmonium.training.search import for_vectors, select
+from harmonium.training.train import add_harmony, fixed_keys, read_recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "leaderboard.json"
+PROTOCOL = EvaluateConfig(split="test", ties="realistic")
+METRICS = ("mrr", "hits@1", "hits@10")
+KEY = ("dataset", "preset", "overrides", "minutes", "seeds", "ensemble", "device")  # one row each
+NAMES = {"fb237": "FB15K-237", "fb15k237": "FB15K-237", "fb15k": "FB15K", "wn18": "WN18", "wn18rr": "WN18RR"}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model and what it cost."""
+
+    model: GradientGraph
+    config: Config  # as it was trained, choices of a search included
+    seconds: float  # of search and training; reading the graph and ranking do not count
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def train(graph: Graph, preset: str, overrides: Sequence[str], minutes: float | None) -> Training:
+    """Train a preset as `harmonium train` does; the model stays on its device."""
+    started = time.perf_counter()
+    config, search = read_recipe(preset, overrides)
+    if search is not None:
+        config, _ = select(config, search, graph, fixed_keys(overrides), minutes)
+    vectors = for_vectors(config)
+    model = build_model(vectors.model, graph.n_entities, graph.n_relations, config.train.seed)
+    history = fit(model, graph, vectors)
+    if config.model.harmony and config.train.harmony != "joint":
+        config, _ = add_harmony(model, graph, config, history)
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return Training(model, config, time.perf_counter() - started)
+
+
+def rank(scorer: Scorer, graph: Graph, device: torch.device) -> dict[str, float]:
+    """Test metrics with realistic ties, and the MRR with pessimistic ones."""
+    ranks = evaluate_scorer(scorer, graph, PROTOCOL, device=device).ranks
+    realistic = ranks.metrics("realistic")
+    return {name: realistic[name] for name in METRICS} | {"mrr_pessimistic": ranks.metrics("pessimistic")["mrr"]}
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """The row of the single models and, if asked for, that of their product."""
+    graph = load(options.dataset)
+    trainings, per_seed = [], []
+    for seed in range(options.seeds):
+        training = train(graph, options.preset, [*options.set, f"train.seed={seed}"], options.minutes)
+        device = pick_device(training.config.train.device)
+        per_seed.append({"seed": seed, **rank(training.model, graph, device), "seconds": round(training.seconds, 1)})
+        print(f"{graph.name} {options.preset} {json.dumps(per_seed[-1])}", flush=True)
+        trainings.append(training)
+        if not options.ensemble:
+            training.model.cpu()
+    common = describe(graph, trainings[0], device, options)
+    averages = {name: mean(row[name] for row in per_seed) for name in (*METRICS, "mrr_pessimistic")}
+    seconds = mean(training.seconds for training in trainings)
+    rows = [common | averages | {"seconds": round(seconds, 1), "ensemble": False, "per_seed": per_seed}]
+    if options.ensemble:
+        rows.append(common | combine(trainings, graph, device))
+        print(f"{graph.name} {options.preset} ensemble MRR {rows[-1]['mrr']:.4f}, weights {rows[-1]['weights']}")
+    return rows
+
+
+def combine(trainings: Sequence[Training], graph: Graph, device: torch.device) -> Row:
+    """The product of the models, and what it cost in all."""
+    models = [training.model for training in trainings]
+    started = time.perf_counter()
+    weights = learn_weights(models, graph, device).weights
+    seconds = sum(training.seconds for training in trainings) + time.perf_counter() - started
+    return rank(Ensemble(models, weights), graph, device) | {
+        "seconds": round(seconds, 1),
+        "parameters": sum(training.parameters for training in trainings),
+        "ensemble": True,
+        "weights": [round(weight, 4) for weight in weights],
+    }
+
+
+def describe(graph: Graph, training: Training, device: torch.device, options: argparse.Namespace) -> Row:
+    """What all rows of a command have in common."""
+    config = training.config
+    return {
+        "dataset": options.name or NAMES.get("".join(filter(str.isalnum, graph.name.lower())), graph.name),
+        "model": f"{title(config)}, d = {config.model.entity_dim}",
+        "preset": options.preset,
+        "overrides": options.set,
+        "minutes": options.minutes,
+        "ties": PROTOCOL.ties,
+        "protocol": describe_protocol(PROTOCOL),
+        "queries": 2 * len(graph.test),
+        "seeds": options.seeds,
+        "parameters": training.parameters,
+        **{key: value for key, value in environment(device).items() if key in ("device", "torch", "commit")},
+        "command": "python benchmarks/leaderboard.py " + shlex.join(options.arguments),
+        "settings": {group: asdict(getattr(config, group)) for group in ("model", "train")},
+    }
+
+
+def keep(path: Path, rows: Sequence[Row]) -> None:
+    """Add rows to a file, in place of earlier ones with the same key; atomic."""
+    stored: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    keys = [row_key(row) for row in rows]
+    stored = sorted([row for row in stored if row_key(row) not in keys] + list(rows), key=row_key)
+    text = json.dumps([_strict(row) for row in stored], indent=1, allow_nan=False) + "\n"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def row_key(row: Row) -> tuple[str, ...]:
+    return tuple(json.dumps(row[name]) for name in KEY)
+
+
+def _strict(value: Any) -> Any:
+    """Strict JSON: infinity (of a faithfulness) becomes a string."""
+    if isinstance(value, dict):
+        return {name: _strict(part) for name, part in value.items()}
+    return str(value) if value in (float("inf"), float("-inf")) else value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", required=True, help="dataset name, folder, file of triples or .graph file")
+    parser.add_argument("--name", help="name of the dataset in the table; default: the graph's")
+    parser.add_argument("--preset", required=True, help="preset, recipe or file of settings")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds: 0, 1, ...")
+    parser.add_argument("--ensemble", action="store_true", help="also rank the product of the seeds' models")
+    parser.add_argument("--minutes", type=float, help="time budget of a preset that searches")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings that stay fixed")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of rows")
+    options = parser.parse_args(arguments)
+    if options.seeds < 1 or (options.ensemble and options.seeds < 2):
+        parser.error("--seeds is at least 1, and at least 2 with --ensemble")
+    shown = argparse.Namespace(**vars(options))
+    shown.arguments = _portable(arguments, options)
+    keep(options.results, measure(shown))
+
+
+def _portable(arguments: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """The arguments of the command as a reader can repeat it: a dataset by its name, not by a path of this machine."""
+    words = [Path(word).name if word == options.dataset else word for word in arguments]
+    at = words.index("--results") if "--results" in words else None
+    return words if at is None else words[:at] + words[at + 2 :]
+
+
+if __name__ == "__main__":
+    main()
