@@ -135,7 +135,7 @@ def label(record: Record) -> str:
 def _paper_order(record: Record) -> tuple[Any, ...]:
     """The paper's order: plain, lambda infinite, lambda finite."""
     model = record["settings"]["model"]
-    return model["composition"], model["harmony"], -float(record["lambda"] or 0), record["variant"] != "faithful"
+    return model["composition"], model["harmony"], -float(record["lambda"] or 0), record["variant"] == "calibrated"
 
 
 def _number(values: Sequence[float], metric: str) -> str:

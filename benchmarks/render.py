@@ -131,6 +131,45 @@ def harmony_after() -> str:
     return f"{text}\n\n{bench['protocol']}; {bench['runs'][0]['device']}, seed 0. `{bench['command']}`. {joint}"
 
 
+def paper_start() -> str:
+    """Rows of the paper by what they take from the authors' program."""
+    if not (ROOT / "results" / "paper-start.json").exists():
+        return NOT_YET
+    bench, rows = result("paper-start"), []
+    for cell in bench["cells"]:
+        metrics = [f"{cell['typed'][m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
+        spent = [cell["best_epoch"], cell["epochs"], f"{cell['seconds']:.0f}", cell["stopped"] or "all epochs"]
+        parts = ", ".join(bench["starts"][cell["start"]]) or "none"
+        target = published(cell["graph"], cell["row"])["mrr"] if cell["graph"] in PAPER_DATASETS else ""
+        rows.append([cell["graph"], cell["row"], parts, *metrics, f"{cell['full']['mrr']:.3f}", target, *spent])
+    head = ["graph", "row", "from the authors' program", "typed MRR", "hits@1", "hits@10", "full MRR", "published"]
+    text = table([*head, "best epoch", "epochs", "seconds", "stopped"], rows)
+    return f"{text}\n\nTyped: {bench['protocol']['typed']}. `{bench['command']}`, {bench['device']}."
+
+
+def harmony_map() -> str:
+    """Each use of harmony beside its controls, on test queries."""
+    if not (ROOT / "results" / "harmony-map.json").exists():
+        return NOT_YET
+    bench, rows = result("harmony-map"), []
+    for row in bench["rows"]:
+        comparison = row["comparison"]
+        means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
+        low, high = comparison["interval"]
+        change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
+        verdict = "no difference"
+        if row["significant"]:
+            verdict = "better" if comparison["difference"] > 0 else "worse"
+        share = f"{comparison['better_relations']} of {comparison['relations']}"
+        p_values = [f"{comparison[name]:.4f}" for name in ("p", "sign_flip_p")]
+        names = [row["experiment"], row["graph"], row["measure"], row["model"], row["control"]]
+        rows.append([*names, *means, change, share, *p_values, verdict, len(row["seeds"])])
+    head = ["use", "graph", "measure", "harmonic", "control", "harmonic, mean", "control, mean", "difference (95 %)"]
+    head += ["relations better", "p, bootstrap", "p, sign flips", "at p < .01", "seeds"]
+    about = f"{bench['protocol']}. `{'`, `'.join(bench['measured_by'])}`, then `{bench['command']}`; {bench['device']}."
+    return f"{table(head, rows)}\n\n{about}"
+
+
 def quality() -> str:
     bench = result("bench-gpu")
     names = {"hhole": "HHolE, lambda = 1, d = 512", "complex": "ComplEx-N3, reciprocal, d = 2000"}
@@ -533,10 +572,12 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("claims", claims),
         *((f"table1-{name}", partial(models, "table1", name)) for name in (*PAPER_DATASETS, "other")),
         ("htpr", partial(models, "htpr", None)),
+        ("paper-start", paper_start),
         *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
         *((f"controls-{name.split()[0]}", partial(controls, name)) for name in CONTROLS),
         ("presets", presets),
         ("harmony-after", harmony_after),
+        ("harmony-map", harmony_map),
         ("demo", demo),
         ("quality", quality),
         ("curves", curves),

@@ -27,7 +27,7 @@ from typing import Any
 
 import records
 import torch
-from paper_rows import Row, control_rows, paper_rows
+from paper_rows import VARIANTS, Row, control_rows, paper_rows
 from records import METRICS, Record
 
 import harmonium
@@ -358,7 +358,7 @@ def _load(dataset: str | Path) -> Graph:
 
 def _variants(variant: str | None, experiment: str) -> list[str]:
     variant = variant or ("both" if experiment in TABLES else "calibrated")
-    choices = {"faithful": ["faithful"], "calibrated": ["calibrated"], "both": ["faithful", "calibrated"]}
+    choices = {name: [name] for name in VARIANTS} | {"both": ["faithful", "calibrated"]}
     if variant not in choices:
         raise HarmoniumError(f"--variant is {', '.join(choices)}, not '{variant}'")
     return choices[variant]
@@ -382,7 +382,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--rows", default="", help="rows or patterns such as hhole-*, separated by commas; default: all"
     )
     parser.add_argument(
-        "--variant", help="faithful, calibrated or both; default: both for tables, calibrated otherwise"
+        "--variant",
+        help="faithful, authors, calibrated or both (without authors); default: both for tables, otherwise calibrated",
     )
     parser.add_argument("--seeds", default="0", help="random seeds, such as 0,1,2")
     parser.add_argument("--scale", default="full", help="full, or small: a quick trial")

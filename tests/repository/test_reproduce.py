@@ -329,7 +329,7 @@ def test_guises_are_those_that_other_heads_share() -> None:
     [
         ("table2", {}, "'table2'.*table1, htpr, controls"),
         ("table1", {"rows": ["hhole-7"]}, "hhole-7.*distmult, hdistmult-inf"),
-        ("table1", {"variant": "new"}, "--variant .*faithful, calibrated, both"),
+        ("table1", {"variant": "new"}, "--variant .*faithful, authors, calibrated, both"),
         ("table1", {"scale": "tiny"}, "--scale .*full or small"),
         ("table1", {"dataset": "FB15K"}, "FB15K.*HARMONIUM_DATA"),
     ],

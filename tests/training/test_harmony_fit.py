@@ -220,7 +220,7 @@ def test_a_sample_of_candidates_stands_for_all_of_them() -> None:
 
 def test_held_out_answers_have_no_fact_among_those_fitted() -> None:
     facts = make_graph(40, 3, sizes=(200, 0, 0)).train
-    folds = harmony_fit._Folds.draw(facts, 40, seed=0)
+    folds = harmony_fit.Folds.draw(facts, 40, seed=0)
     times_held_out = torch.zeros(2, len(facts), dtype=torch.int64)
     for fold in range(harmony_fit.FOLDS):
         fitted = facts[folds.fitted(fold)]
@@ -242,7 +242,7 @@ def test_held_out_ranks_are_those_of_the_evaluation(name: str) -> None:
     graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(500, 80, 0))
     basis = torch.linalg.qr(torch.randn(dim, 2, generator=torch.Generator().manual_seed(1)))[0]
     part = QuadraticPart(1.5, torch.tensor([[3.0, 1.0], [1.0, -2.0]]), basis)
-    folds = harmony_fit._Folds.draw(graph.valid, N_ENTITIES, seed=0)
+    folds = harmony_fit.Folds.draw(graph.valid, N_ENTITIES, seed=0)
     fits = harmony_fit._CrossValidation(None, folds, [{0.1: part}] * harmony_fit.FOLDS)  # the same in every fold
     ranks = harmony_fit._reciprocal_ranks(model, graph, graph.valid, fits, 0.1)
     scorer = model.scorer()

@@ -253,13 +253,18 @@ def test_a_process_of_two_holds_about_half_of_the_state(optimiser: str, negative
 
 @pytest.mark.parametrize("n", [1, 7, DRAWN_ROWS, 2 * DRAWN_ROWS + 5])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: int) -> None:
-    whole = torch.empty(n, 3).normal_(generator=torch.Generator().manual_seed(1)).div_(3**0.5)
+@pytest.mark.parametrize("is_xavier", [False, True])
+def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: int, is_xavier: bool) -> None:
+    whole, generator = torch.empty(n, 3), torch.Generator().manual_seed(1)
+    if is_xavier:
+        torch.nn.init.xavier_uniform_(whole, generator=generator)
+    else:
+        whole.normal_(generator=generator).div_(3**0.5)
     shards = []
     for rank in range(size):
         rows = World(rank, size).shard(n)
         shards.append(torch.empty(rows.stop - rows.start, 3))
-        draw_rows(shards[-1], n, rows, torch.Generator().manual_seed(1))
+        draw_rows(shards[-1], n, rows, torch.Generator().manual_seed(1), is_xavier=is_xavier)
     assert torch.equal(torch.cat(shards), whole)
 
 

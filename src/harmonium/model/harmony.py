@@ -89,10 +89,14 @@ class Harmony(nn.Module):
         self.initialise()
 
     @torch.no_grad()
-    def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Small and random, as the paper starts."""
-        self.free.normal_(generator=generator).div_(len(self.free))
-        self.bias.normal_(generator=generator).div_(math.sqrt(self.dim))
+    def initialise(self, generator: torch.Generator | None = None, is_xavier: bool = False) -> None:
+        """Small and random; or uniform by Xavier, where W starts at its cap: |W|_F would be sqrt(dim / 2)."""
+        if is_xavier:
+            self.free.uniform_(-(limit := xavier_limit(*self.free.shape)), limit, generator=generator)
+            self.bias.uniform_(-(limit := xavier_limit(self.dim, self.dim)), limit, generator=generator)
+        else:
+            self.free.normal_(generator=generator).div_(len(self.free))
+            self.bias.normal_(generator=generator).div_(math.sqrt(self.dim))
         if self.basis is not None:
             self.basis.copy_(torch.linalg.qr(self.basis.normal_(generator=generator))[0])
 
@@ -226,6 +230,11 @@ class Harmony(nn.Module):
             states.append(hidden)
         path = torch.stack(states)
         return Trajectory(path, self(path, composed))
+
+
+def xavier_limit(rows: int, columns: int) -> float:
+    """The limit of uniform numbers in a matrix (Glorot & Bengio 2010), whose variance is 2 / (rows + columns)."""
+    return math.sqrt(6 / (rows + columns))
 
 
 def default_cap(faithfulness: float) -> float:

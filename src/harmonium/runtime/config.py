@@ -46,8 +46,10 @@ class ModelConfig:
     constraint: Literal["frobenius", "spectral"] = option("frobenius", "Which norm of W is kept below the cap.")
     cap: float | None = option(None, "Largest norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", above=0)
     rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1)
-    initialisation: Literal["calibrated", "paper"] = option(
-        "calibrated", "Initial values; calibrated: scores of unit variance, W aligned with b."
+    initialisation: Literal["calibrated", "paper", "xavier"] = option(
+        "calibrated",
+        "Initial values; calibrated: scores of unit variance, W aligned with b; paper: random vectors of length one, small "
+        "W and b; xavier: as the paper's authors start, each table, W and b uniform within sqrt(6 / (rows + columns)).",
     )
     initial_spread: float | None = option(
         None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", above=0
@@ -77,6 +79,13 @@ class TrainConfig:
         1, "Triples that share their negatives: faster, most of all for plain models and W of low rank.", least=1
     )
     margin: float = option(1.0, "Margin of the margin losses.", above=0)
+    reduction: Literal["mean", "sum"] = option(
+        "mean",
+        "Whether a step minimises the mean or the sum of its queries' losses (which Adam's epsilon distinguishes).",
+    )
+    alternate_sides: bool = option(
+        False, "Two updates a batch, as the paper's authors have it: one for its heads, then one for its tails."
+    )
     optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
         "adam", "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number."
     )
@@ -135,10 +144,11 @@ class TrainConfig:
     type_loss: float = option(
         0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0
     )
-    harmony: Literal["joint", "after", "optional"] = option(
+    harmony: Literal["joint", "after", "optional", "tokens"] = option(
         "joint",
         "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "
-        "optional: after, and not where validation prefers the plain model.",
+        "optional: after, and not where validation prefers the plain model; tokens: after, W along b, which leaves scores "
+        "as they are and brings the tokens of entities in one role together.",
     )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
     evaluate_every: int = option(5, "Epochs between validations.", least=1)

@@ -129,11 +129,11 @@ def fit_harmony(model: GradientGraph, graph: Graph, config: Config) -> HarmonyFi
     if model.world is not None:
         raise HarmoniumError("W and b are fitted after training by one process; set train.harmony=joint")
     limit = _Limit(config.model, min(config.model.rank or DEFAULT_RANK, model.form.dim))
-    facts, seed = _sample_facts(model, graph, config.train.seed), config.train.seed
+    facts, seed = sample_facts(model, graph, config.train.seed), config.train.seed
     if len(facts) < MIN_FACTS:
         return _without_facts(model, limit)
-    questions = _gather_questions(model, graph, facts, seed)
-    folds = _CrossValidation.fit(questions, _Folds.draw(facts, graph.n_entities, seed), limit, seed)
+    questions = validation_questions(model, graph, facts, seed)
+    folds = _CrossValidation.fit(questions, Folds.draw(facts, graph.n_entities, seed), limit, seed)
     spread = max(SPREADS, key=lambda spread: folds.log_likelihood(spread).mean().item())
     factor, mrr = _choose_factor(_reciprocal_ranks(model, graph, facts, folds, spread))
     likelihood = Comparison.of(folds.log_likelihood(0.0), folds.log_likelihood(spread, factor))
@@ -165,7 +165,7 @@ def _without_facts(model: GradientGraph, limit: _Limit) -> HarmonyFit:
     return HarmonyFit(form, limit.settings_of(form), 0, 0.0, 1.0, 1.0, nothing, nothing)
 
 
-def _sample_facts(model: GradientGraph, graph: Graph, seed: int) -> Triples:
+def sample_facts(model: GradientGraph, graph: Graph, seed: int) -> Triples:
     """The validation facts, or a sample of as many as time and memory allow."""
     numbers = MAX_NUMBERS.get(model.relation.device.type, MAX_NUMBERS["cpu"])
     count = min(MAX_FACTS, max(MIN_FACTS, numbers // (2 * CANDIDATES * model.form.dim)))
@@ -174,7 +174,7 @@ def _sample_facts(model: GradientGraph, graph: Graph, seed: int) -> Triples:
 
 
 @dataclass(frozen=True)
-class _Folds:
+class Folds:
     """Cross-validation by entity: a question is held out with its answer, and no fact of that entity is fitted then.
 
     What a split withholds of an entity goes to validation or to test. A fit that has seen one of its validation facts
@@ -185,7 +185,7 @@ class _Folds:
     tail: Tensor  # (facts,)
 
     @classmethod
-    def draw(cls, facts: Triples, n_entities: int, seed: int) -> _Folds:
+    def draw(cls, facts: Triples, n_entities: int, seed: int) -> Folds:
         fold = torch.randperm(n_entities, generator=_generator(seed)) % FOLDS
         return cls(fold[facts.head], fold[facts.tail])
 
@@ -202,7 +202,7 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _gather_questions(model: GradientGraph, graph: Graph, facts: Triples, seed: int) -> Questions:
+def validation_questions(model: GradientGraph, graph: Graph, facts: Triples, seed: int) -> Questions:
     """Both questions of each fact: heads of all facts, then tails. Test facts play no part."""
     scorer, generator = model.scorer(), _generator(seed)
     queries = facts.to(scorer.relations.device)
@@ -215,11 +215,11 @@ class _CrossValidation:
     """Fits to the facts outside each fold."""
 
     questions: Questions
-    folds: _Folds
+    folds: Folds
     parts: list[dict[float, QuadraticPart]]  # by fold and spread of the prior, 0 included
 
     @classmethod
-    def fit(cls, questions: Questions, folds: _Folds, limit: _Limit, seed: int) -> _CrossValidation:
+    def fit(cls, questions: Questions, folds: Folds, limit: _Limit, seed: int) -> _CrossValidation:
         parts, spreads = [], (0.0, *SPREADS)
         for fold in range(FOLDS):
             fitted = questions[folds.fitted(fold).repeat(2).to(questions.linear.device)]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from harmonium.data.triples import Slot
 from harmonium.model.scoring import BatchScorer
 from harmonium.runtime.config import TrainConfig
-from harmonium.training.negatives import SIDES, true_then_negatives
+from harmonium.training.negatives import true_then_negatives
 
 ContrastiveLoss = Callable[[Tensor, float], Tensor]  # of scores (m, 1 + n), the true triple's first, and the margin
 
@@ -56,14 +56,14 @@ def contrastive_loss(scores: Tensor, settings: TrainConfig) -> Tensor:
 def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) -> Tensor:
     """(2b, 1 + n): the scores of each true triple and of its negatives; corrupted heads first, then tails.
 
-    Negatives are ids (b, n), or (g, n) where b / g consecutive triples share a row.
+    Negatives are ids (b, n), or (g, n) where b / g consecutive triples share a row; one side alone has b rows of scores.
     """
     batch = scorer.batch
-    if len(negatives[Slot.HEAD]) == len(batch):
+    if all(len(ids) == len(batch) for ids in negatives.values()):
         return torch.cat(list(scorer.score_sampled(true_then_negatives(batch, negatives)).values()))
-    true = scorer.score_sampled({slot: batch[slot][:, None] for slot in SIDES})
-    corrupted = {slot: scorer.score_shared(slot, negatives[slot]) for slot in SIDES}
-    return torch.cat([torch.cat([true[slot], corrupted[slot]], dim=1) for slot in SIDES])
+    true = scorer.score_sampled({slot: batch[slot][:, None] for slot in negatives})
+    corrupted = {slot: scorer.score_shared(slot, ids) for slot, ids in negatives.items()}
+    return torch.cat([torch.cat([true[slot], corrupted[slot]], dim=1) for slot in negatives])
 
 
 class TypeHead(nn.Module):

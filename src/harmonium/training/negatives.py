@@ -31,9 +31,9 @@ def expand_groups(ids: Tensor, batch_size: int) -> Tensor:
 
 
 def true_then_negatives(batch: Triples, negatives: Mapping[Slot, Tensor]) -> dict[Slot, Tensor]:
-    """(b, 1 + n) for each side: the true entity of each triple and its negatives."""
+    """(b, 1 + n) for each side that has negatives: the true entity of each triple and its negatives."""
     return {
-        slot: torch.cat([batch[slot][:, None], expand_groups(negatives[slot], len(batch))], dim=1) for slot in SIDES
+        slot: torch.cat([batch[slot][:, None], expand_groups(ids, len(batch))], 1) for slot, ids in negatives.items()
     }
 
 

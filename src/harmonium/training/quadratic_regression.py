@@ -157,7 +157,7 @@ def fit_scale(questions: Questions) -> float:
         likelihood = questions.log_likelihood(log_scale.exp() * questions.linear).mean()
         return log_scale.square() / (2 * len(questions)) - likelihood
 
-    (log_scale,) = _minimise(loss, log_scale)
+    (log_scale,) = minimise(loss, log_scale)
     return math.exp(log_scale.item())
 
 
@@ -191,11 +191,11 @@ def _fit_core(
         scores = log_scale.exp() * questions.linear + quadratic(projected, core)
         return prior / (2 * len(questions)) - questions.log_likelihood(scores).mean()
 
-    log_scale, free = _minimise(loss, start.core.new_tensor(math.log(start.scale)), start.core * unit)
+    log_scale, free = minimise(loss, start.core.new_tensor(math.log(start.scale)), start.core * unit)
     return replace(start, scale=math.exp(log_scale.item()), core=(free + free.T) / (2 * unit))
 
 
-def _minimise(loss: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
+def minimise(loss: Callable[..., Tensor], *start: Tensor) -> list[Tensor]:
     """The arguments that minimise a smooth convex function, by L-BFGS."""
     with torch.enable_grad():
         arguments = [value.detach().clone().requires_grad_() for value in start]

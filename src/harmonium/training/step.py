@@ -1,5 +1,7 @@
 """One training step: sample negatives, score, update the parameters; on a GPU replayed as a CUDA graph."""
 
+from __future__ import annotations
+
 import gc
 import math
 from contextlib import nullcontext
@@ -40,6 +42,12 @@ class StepSample(NamedTuple):
     negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
     weight: float  # fraction of the whole batch in this process
     logq_correction: Tensor | None  # (2b, 1 + n)
+
+    def sides(self) -> list[StepSample]:
+        """Heads and tails as two samples."""
+        correction = [None, None] if self.logq_correction is None else self.logq_correction.chunk(2)
+        parts = zip(self.negatives.items(), correction, strict=True)
+        return [self._replace(negatives={slot: ids}, logq_correction=rows) for (slot, ids), rows in parts]
 
 
 class TrainingStep:
@@ -148,23 +156,37 @@ class TrainingStep:
                 return self.replay(self, index)
             self.warm_up_steps -= 1
         with matmul_precision(self.settings.precision):
-            self.optimiser.zero_grad(set_to_none=True)
-            sample = self._next_sample(index)
-            rows = None
-            if self.entity_store is not None and sample.entity_ids is not None:
-                rows = self.entity_store.fetch(sample.entity_ids).requires_grad_()
-            loss = sample.weight * self.loss(sample, rows)
-            torch.autograd.backward(loss)
-            if next_index is not None and isinstance(self.entity_store, HostStore):
-                self._sample_ahead(self.entity_store, next_index)
-            if self.entity_store is not None and rows is not None and rows.grad is not None:
-                self.entity_store.apply_gradient(rows.grad)
-            loss = loss.detach()
-            if self.model.world is not None:
-                gradients = [p.grad for p in self.dense_parameters if p.grad is not None and p is not self.model.entity]
-                self.model.world.all_reduce([loss, *gradients])
-            self.optimiser.step()
+            parts = self.parts(self._next_sample(index))
+            losses = [self._update(part, len(index), next_index if part is parts[-1] else None) for part in parts]
+        return torch.stack(losses).mean()
+
+    def parts(self, sample: StepSample) -> list[StepSample]:
+        """The samples of the updates that a step makes, one after the other."""
+        return sample.sides() if self.settings.alternate_sides else [sample]
+
+    def _update(self, sample: StepSample, batch_size: int, next_index: Tensor | None) -> Tensor:
+        """One update of the parameters; returns the loss."""
+        rows = None
+        if self.entity_store is not None and sample.entity_ids is not None:
+            rows = self.entity_store.fetch(sample.entity_ids).requires_grad_()
+        loss = self.backward(sample, batch_size, rows)
+        if next_index is not None and isinstance(self.entity_store, HostStore):
+            self._sample_ahead(self.entity_store, next_index)
+        if self.entity_store is not None and rows is not None and rows.grad is not None:
+            self.entity_store.apply_gradient(rows.grad)
+        if self.model.world is not None:
+            gradients = [p.grad for p in self.dense_parameters if p.grad is not None and p is not self.model.entity]
+            self.model.world.all_reduce([loss, *gradients])
+        self.optimiser.step()
         return loss
+
+    def backward(self, sample: StepSample, batch_size: int, rows: Tensor | None = None) -> Tensor:
+        """Compute the gradients of what a step minimises; returns the mean loss of its queries."""
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = sample.weight * self.loss(sample, rows)
+        queries = batch_size * (1 if self.settings.alternate_sides else 2)
+        torch.autograd.backward(loss if self.settings.reduction == "mean" else loss * queries)
+        return loss.detach()
 
     def _begin_step(self) -> None:
         """Set the learning rate, and seed stochastic rounding by the step, so that a checkpoint need not save it."""
@@ -191,7 +213,9 @@ class TrainingStep:
                 scores = scores - sample.logq_correction[queries]
             return contrastive_loss(scores, settings)
 
-        if len(sample.negatives[Slot.HEAD]) == len(sample.batch):  # perhaps block by block, which saves memory
+        if all(
+            len(ids) == len(sample.batch) for ids in sample.negatives.values()
+        ):  # perhaps block by block: less memory
             loss = scorer.sampled_loss(true_then_negatives(sample.batch, sample.negatives), contrast)
         else:
             loss = contrast(contrastive_scores(scorer, sample.negatives), slice(None))
@@ -278,10 +302,11 @@ class CudaGraphReplay:
         gc.collect()  # freeing the graph of an earlier training during the capture would break it
         torch.cuda.synchronize()
         with torch.cuda.graph(graph), matmul_precision(step.settings.precision):
-            loss = step.loss(step.draw_sample(self.index))
-            torch.autograd.backward(loss)
-            step.optimiser.step()
-        self.loss = loss.detach()
+            losses = []
+            for part in step.parts(step.draw_sample(self.index)):
+                losses.append(step.backward(part, len(index)))
+                step.optimiser.step()
+            self.loss = torch.stack(losses).mean()
         return graph
 
 
@@ -324,6 +349,8 @@ def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.de
             f"train.loss=full needs all entities in one table, which excludes {', '.join(conflicts)}; choose another loss"
         )
     _check_terms(model, settings)
+    if settings.alternate_sides and settings.loss == "full":
+        raise HarmoniumError("train.alternate_sides needs sampled negatives; set train.loss=sampled")
     if model.world is None or device.type != "cuda":
         return
     if torch.cuda.device_count() < torchrun.local_size():

@@ -11,6 +11,7 @@ from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.stretched_harmony import stretch_tokens
 from harmonium.run import checkpoint
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.environment import environment
@@ -168,6 +169,10 @@ def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph
 
 def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
     """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
+    if settings.train.harmony == "tokens":
+        model.form, model_settings = stretch_tokens(model, graph.train, settings.model)
+        summary = "W along b: scores as without W, tokens stretched along them"
+        return replace(settings, model=model_settings), replace(history, harmony={"summary": summary})
     fitted = fit_harmony(model, graph, settings)
     if fitted.preferred or settings.train.harmony == "after":
         model.form = fitted.form

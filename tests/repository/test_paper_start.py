@@ -1,0 +1,77 @@
+"""benchmarks/paper_start.py: which part of the authors' start and step matters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import paper_start as script
+import pytest
+import render
+import torch
+from paper_rows import AUTHORS, paper_rows
+
+import harmonium
+from harmonium.model.build import build_model
+from small import family
+
+SMALL = ["model.entity_dim=8", "train.batch_size=32", "train.negatives=4", "train.epochs=2"]
+
+
+def test_the_authors_variant_is_the_faithful_recipe_with_three_settings() -> None:
+    rows = {row.variant: row for row in paper_rows("table1", "FB15K", ["faithful", "authors"]) if row.name == "hhole-1"}
+    faithful, authors = (rows[name].config(family(), 0, "full", []) for name in ("faithful", "authors"))
+    assert (authors.model.initialisation, authors.train.reduction, authors.train.alternate_sides) == (
+        "xavier",
+        "sum",
+        True,
+    )
+    assert (faithful.model.initialisation, faithful.train.reduction, faithful.train.alternate_sides) == (
+        "paper",
+        "mean",
+        False,
+    )
+    assert rows["authors"].published == rows["faithful"].published
+
+
+def test_all_parts_together_are_the_authors_variant() -> None:
+    config = script.cell_config("hhole-1", script.STARTS["authors"], [], 0, "cpu")
+    assert {f"model.initialisation={config.model.initialisation}", f"train.reduction={config.train.reduction}"} < set(
+        AUTHORS
+    )
+    assert config.train.alternate_sides
+
+
+@pytest.mark.parametrize("start", list(script.STARTS))
+def test_a_start_changes_what_its_name_says(start: str) -> None:
+    parts = script.STARTS[start]
+    config = script.cell_config("hhole-1", parts, ["model.entity_dim=64"], 0, "cpu")
+    model = build_model(config.model, 500, 20)
+    script.start_form(model, parts, 0)
+    assert (model.entity.norm(dim=1).mean().item() < 0.6) == ("tables" in parts)
+    free = (model.harmony.free + model.harmony.free.T) / 2
+    assert (free.norm().item() > 2) == ("W" in parts)
+    assert (config.train.reduction == "sum") == ("sum" in parts)
+    assert config.train.alternate_sides == ("two steps" in parts)
+
+
+def test_cells_are_kept_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, out = tmp_path / "family.graph", tmp_path / "results" / "paper-start.json"
+    harmonium.convert(family(), graph)
+    for starts in (["faithful"], ["authors", "faithful"]):
+        arguments = [str(out), str(graph), "--rows", "hdistmult-inf", "--device", "cpu", "--starts", *starts]
+        monkeypatch.setattr(sys, "argv", ["paper_start.py", *arguments, "--set", *SMALL])
+        script.main()
+    result = json.loads(out.read_text(encoding="utf-8"))
+    assert [cell["start"] for cell in result["cells"]] == ["authors", "faithful"]
+    assert all(cell["curve"][-1]["epoch"] == 2 and 0 < cell["typed"]["mrr"] <= 1 for cell in result["cells"])
+    assert str(tmp_path) not in result["command"]
+    monkeypatch.setattr(render, "ROOT", tmp_path)
+    assert "| family | hdistmult-inf | tables, W, sum, two steps |" in render.paper_start()
+
+
+def test_a_cell_ends_when_its_seconds_are_over() -> None:
+    torch.manual_seed(0)
+    cell = script.run_cell("hdistmult-inf", "authors", family(), 0.0, [*SMALL, "train.epochs=1000"], 0, "cpu")
+    assert cell["epochs"] < 1000 and "interrupted" in cell["stopped"]
