@@ -57,7 +57,7 @@ $(READY): $(CORE)
 	touch $@
 endif
 
-# load test of the server: 64 clients; RUN=folder of a larger run to query as well
+# load test of the server: 64 clients, then 1,000; RUN=folder of a larger run to query as well
 load: $(READY)
 	$(BIN)/python benchmarks/bench_serve.py results/load.json $(RUN)
 

@@ -1,7 +1,8 @@
 """The server under load: python benchmarks/bench_serve.py results/load.json [RUN ...].
 
-64 concurrent clients send a mix of valid and invalid requests to `harmonium serve` with its defaults, on loopback, and check
-every status. Only an explanation may time out (503), as one can take seconds of a core, and is then counted as late.
+64 concurrent clients, and then a crowd of 1,000, send a mix of valid and invalid requests to `harmonium serve` with its
+defaults, on loopback, and check every status. A server that is too busy refuses (503 with Retry-After), which is counted;
+a client then asks the next question when it was told to. A connection that ends without an answer is an error.
 The first graph is `atlas`, trained first; each RUN gets fewer requests. Memory is that of the server process.
 """
 
@@ -52,6 +53,10 @@ class Answer(NamedTuple):
     status: int
     right: bool
     seconds: float
+
+    @property
+    def refused(self) -> bool:
+        return self.right and self.status == 503
 
 
 def mixed(graph: Graph, count: int, seed: int) -> list[Request]:
@@ -111,24 +116,26 @@ async def client(port: int, waiting: Iterator[Request], answers: list[Answer]) -
     writer = None
     for request in waiting:
         begun = time.perf_counter()
-        if writer is None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         try:
+            if writer is None:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             fields = dict(line.split(": ", 1) for line in head.splitlines()[1:] if line)
             body = await reader.readexactly(int(fields["content-length"]))
             status = int(head.split()[1])
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             status, fields, body = 0, {"connection": "close"}, b""
-        late = request.kind == "explain" and status == 503
+        refused = status == 503 and "retry-after" in fields
         whole = request.path in PAGES or body[:1] + body[-1:] in (b"{}", b"[]")
         answers.append(
-            Answer(request.kind, status, (late or status == request.status) and whole, time.perf_counter() - begun)
+            Answer(request.kind, status, (refused or status == request.status) and whole, time.perf_counter() - begun)
         )
-        if fields.get("connection") == "close":
+        if writer and fields.get("connection") == "close":
             writer.close()
             writer = None
+        if refused:
+            await asyncio.sleep(float(fields["retry-after"]))
     if writer:
         writer.close()
 
@@ -161,33 +168,41 @@ def by_kind(answers: list[Answer]) -> dict[str, Any]:
     return {"all": figures(answers)} | {kind: figures(group) for kind, group in kinds.items() if group}
 
 
-def load(run: Path, count: int, clients: int, seed: int) -> dict[str, Any]:
+def load(run: Path, count: int, clients: int, crowd: int, seed: int) -> dict[str, Any]:
     graph = open_run(run).graph
-    memory: list[tuple[int, float]] = []
     with serving(run) as (port, process):
         alone = asyncio.run(asked(port, mixed(graph, min(count // 10, 500), seed + 1), 1, lambda _: None))
-        requests, begun = mixed(graph, count, seed), time.perf_counter()
-        answers = asyncio.run(asked(port, requests, clients, lambda done: memory.append((done, resident(process)))))
-        seconds = time.perf_counter() - begun
-        memory.append((count, resident(process)))
+        some = busy(port, process, mixed(graph, count, seed), clients)
+        many = busy(port, process, mixed(graph, count, seed + 2), crowd) if crowd else None
+    measured = {"entities": graph.n_entities, "one_client": by_kind(alone)} | some
+    return measured if many is None else measured | {"crowd": many}
+
+
+def busy(port: int, process: int, requests: list[Request], clients: int) -> dict[str, Any]:
+    """What clients without pauses see, and the memory of the server meanwhile."""
+    memory, count, begun = [(0, resident(process))], len(requests), time.perf_counter()
+    answers = asyncio.run(asked(port, requests, clients, lambda done: memory.append((done, resident(process)))))
+    seconds = time.perf_counter() - begun
+    memory.append((count, resident(process)))
     warm = [(done, size) for done, size in memory if done >= WARM * count]
     slope = float(np.polyfit(*zip(*warm, strict=True), 1)[0]) if len(warm) > 2 else 0.0
     wrong: dict[str, int] = {}
-    for answer in answers + alone:
+    for answer in answers:
         if not answer.right:
             key = f"{answer.kind}: {answer.status or 'connection lost'}"
             wrong[key] = wrong.get(key, 0) + 1
+    answered = [answer for answer in answers if not answer.refused]
     return {
-        "entities": graph.n_entities,
         "clients": clients,
         "requests": len(answers),
+        "without_an_answer": sum(answer.status == 0 for answer in answers),
         "wrong_answers": sum(wrong.values()),
         "wrong_by_kind": wrong,
-        "late_explanations": sum(answer.kind == "explain" and answer.status == 503 for answer in answers),
+        "refused": len(answers) - len(answered),
+        "refusals": figures([answer for answer in answers if answer.refused] or answers[:1]),
         "seconds": round(seconds, 1),
-        "requests_per_second": round(len(answers) / seconds, 1),
-        "under_load": by_kind(answers),
-        "one_client": by_kind(alone),
+        "requests_per_second": round(len(answered) / seconds, 1),
+        "under_load": by_kind(answered),
         "memory": {
             "first_mb": round(memory[0][1], 1),
             "warm_mb": round(warm[0][1], 1),
@@ -203,7 +218,7 @@ def show(name: str, measured: dict[str, Any]) -> None:
     about = {key: value for key, value in measured.items() if not isinstance(value, dict)}
     print(name, about, measured["wrong_by_kind"], measured["memory"], sep="\n")
     for kind, under in measured["under_load"].items():
-        alone = measured["one_client"].get(kind, {})
+        alone = measured.get("one_client", {}).get(kind, {})
         print(f"{kind:14}", *(f"{key} {under[key]} ({alone.get(key, '-')})" for key in under), sep="  ", flush=True)
 
 
@@ -214,11 +229,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--fewer", type=int, default=2_000, help="requests to each RUN")
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--crowd", type=int, default=1000, help="clients of the second measurement; 0: none")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     about = {
         "command": f"python benchmarks/bench_serve.py {chosen.out} {' '.join(run.name for run in chosen.runs)}".strip()
-        + f" --requests {chosen.requests} --fewer {chosen.fewer} --clients {chosen.clients}",
+        + f" --requests {chosen.requests} --fewer {chosen.fewer} --clients {chosen.clients} --crowd {chosen.crowd}",
         "commit": commit(),
         "environment": environment(),
         "cores": os.cpu_count(),
@@ -234,10 +250,13 @@ def main() -> None:
         for run, count in ((atlas, chosen.requests), *((run, chosen.fewer) for run in chosen.runs)):
             if count:
                 name = open_run(run).graph.name
-                graphs[name] = measured = load(run, count, chosen.clients, chosen.seed)
+                graphs[name] = measured = load(run, count, chosen.clients, chosen.crowd, chosen.seed)
                 show(name, measured)
+                if "crowd" in measured:
+                    show(f"{name}, crowd", measured["crowd"])
     chosen.out.write_text(json.dumps(about | {"graphs": graphs}, indent=1) + "\n", encoding="utf-8")
-    if any(measured["wrong_answers"] for measured in graphs.values()):
+    parts = [part for measured in graphs.values() for part in (measured, measured.get("crowd")) if part]
+    if any(part["wrong_answers"] for part in parts):
         raise SystemExit("wrong answers; see wrong_by_kind")
 
 

@@ -341,21 +341,30 @@ def known_graphs() -> str:
 def load() -> str:
     bench, rows = result("load"), []
     for name, graph in bench["graphs"].items():
-        memory, kinds = graph["memory"], graph["under_load"]
-        cells = [f"{kinds[kind][f'{p}_ms']:,.0f}" for kind in ("all", "page", "explain") for p in ("p50", "p99")]
-        cells += [f"{graph['one_client']['all'][f'{p}_ms']:,.0f}" for p in ("p50", "p99")]
-        wrong = f"{graph['wrong_answers']}, {graph['late_explanations']} of {kinds['explain']['requests']}"
-        growth = f"{memory['warm_mb']:,.0f} to {memory['last_mb']:,.0f} MB, {memory['slope_mb_per_1000_requests']:+.2f}"
-        size = f"{name}, {graph['entities']:,}"
-        rows.append([size, f"{graph['requests']:,}", wrong, f"{graph['requests_per_second']:.0f}", *cells, growth])
-    head = ["graph, entities", "requests", "wrong answers; explanations timed out", "per second", "all: p50 ms", "p99"]
-    head += ["page: p50", "p99", "explanations: p50", "p99", "single client: p50", "p99"]
-    head += ["memory after warm-up, and MB per 1,000 requests"]
+        for part in (graph, graph.get("crowd")):
+            if part is not None:
+                rows.append([f"{name}, {graph['entities']:,}", *_load_cells(part), *_times(graph["one_client"]["all"])])
+    head = ["graph, entities", "clients", "requests", "wrong answers", "refused (503)", "answers per second"]
+    head += ["all: p50 ms", "p99", "page: p50", "p99", "explanations: p50", "p99"]
+    head += ["memory after warm-up, and MB per 1,000 requests", "single client: p50", "p99"]
     mix = ", ".join(f"{share} {kind}" for kind, share in bench["shares"].items())
-    about = f"{graph['clients']} concurrent clients without pauses; of 100 requests {mix}. `{bench['command']}`, "
+    about = f"Clients without pauses, except when refused; of 100 requests {mix}. `{bench['command']}`, "
     about += f"{bench['environment']['device']}, {bench['cores']} cores shared with the clients"
     about += f" and other programs (load average {bench['load_before']:.1f} at the start)."
     return f"{table(head, rows)}\n\n{about}"
+
+
+def _load_cells(part: dict[str, Any]) -> list[str]:
+    memory, kinds = part["memory"], part["under_load"]
+    refused = part.get("refused", part.get("late_explanations", 0))
+    growth = f"{memory['warm_mb']:,.0f} to {memory['last_mb']:,.0f} MB, {memory['slope_mb_per_1000_requests']:+.2f}"
+    counts = [f"{part['clients']:,}", f"{part['requests']:,}", str(part["wrong_answers"]), f"{refused:,}"]
+    times = [cell for kind in ("all", "page", "explain") for cell in _times(kinds.get(kind))]
+    return [*counts, f"{part['requests_per_second']:.0f}", *times, growth]
+
+
+def _times(figures: dict[str, Any] | None) -> list[str]:
+    return [f"{figures[f'{p}_ms']:,.0f}" if figures else "-" for p in ("p50", "p99")]
 
 
 def additions() -> str:

@@ -191,7 +191,29 @@ def test_existing_files_are_not_replaced_unasked(tmp_path: Path) -> None:
     with pytest.raises(harmonium.HarmoniumError, match="--overwrite"):
         harmonium.export(run, out)
     harmonium.export(run, out, overwrite=True)
-    (tmp_path / "mine").mkdir()
-    for name, to, message in (("mine", "pykeen", "choose another name"), ("v.xyz", None, "unknown format")):
-        with pytest.raises(harmonium.HarmoniumError, match=message):
-            harmonium.export(run, tmp_path / name, to=to, overwrite=True)
+    with pytest.raises(harmonium.HarmoniumError, match="unknown format"):
+        harmonium.export(run, tmp_path / "v.xyz", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["pykeen.json", "pykeen.npz", "load_pykeen.py", "harmonium.json"])
+def test_files_of_others_are_never_replaced_by_an_export(tmp_path: Path, name: str) -> None:
+    run, out = make_run("model.harmony=false"), tmp_path / "mine"
+    out.mkdir()
+    (out / name).write_text("precious")
+    with pytest.raises(harmonium.HarmoniumError, match=f"{name}: not written by harmonium"):
+        harmonium.export(run, out, to="pykeen", overwrite=True)
+    assert {file.name: file.read_text() for file in out.iterdir()} == {name: "precious"}
+    (out / name).rename(out / "notes.txt")
+    for _ in range(2):
+        harmonium.export(run, out, to="pykeen", overwrite=True)
+    assert (out / "notes.txt").read_text() == "precious"
+
+
+def test_a_file_beside_an_index_is_not_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    run, names = make_run("model.harmony=false"), tmp_path / "v.faiss.json"
+    names.write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(harmonium.HarmoniumError, match="v.faiss.json: would be replaced"):
+            harmonium.export(run, tmp_path / "v.faiss", overwrite=overwrite)
+    assert names.read_text() == "precious"

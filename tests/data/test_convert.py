@@ -94,7 +94,40 @@ def test_nothing_is_overwritten_unless_asked(graph: Graph, tmp_path: Path) -> No
         harmonium.convert("atlas", tmp_path / "out")
     bare = replace(graph, valid=graph.valid[:0], test=graph.test[:0])
     harmonium.convert(bare, tmp_path / "out", "csv", overwrite=True)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["entity_names.tsv", "mine.md", "train.csv"]
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == ["entity_names.tsv", "harmonium.json", "mine.md", "train.csv"]
+
+
+@pytest.mark.parametrize("to", [*WRITERS, *FOLDERS])
+@pytest.mark.parametrize(
+    "name", ["train.tsv", "test.csv", "valid.txt.gz", "entity_names.tsv", "relation2id.txt", "test.del"]
+)
+def test_files_of_others_are_named_and_kept(graph: Graph, tmp_path: Path, name: str, to: str) -> None:
+    """They would be replaced by a file of the graph, or be read with it."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(HarmoniumError, match=f"{name}: not written by harmonium"):
+        harmonium.convert(graph, tmp_path, to, overwrite=True)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
+
+
+def test_scripts_beside_a_graph_stay(graph: Graph, tmp_path: Path) -> None:
+    others = {"train.py": "a", "test.sh": "b", "valid.ipynb": "c", "relation.md": "d", "train.pt": "e"}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    for to in (*WRITERS, *FOLDERS):
+        harmonium.convert(graph, tmp_path, to, overwrite=True)
+        same(as_read_from(to, graph), load(tmp_path))
+        assert {name: (tmp_path / name).read_text() for name in others} == others
+
+
+def test_a_file_changed_after_it_was_written_is_the_users(graph: Graph, tmp_path: Path) -> None:
+    harmonium.convert(graph, tmp_path / "out")
+    with (tmp_path / "out" / "train.tsv").open("a") as file:
+        file.write("a\tfact\tof mine\n")
+    before = (tmp_path / "out" / "train.tsv").read_bytes()
+    with pytest.raises(HarmoniumError, match="train.tsv: not written by harmonium, or changed since"):
+        harmonium.convert(graph, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out" / "train.tsv").read_bytes() == before
 
 
 def test_what_cannot_be_written_is_said_before_reading(tmp_path: Path) -> None:

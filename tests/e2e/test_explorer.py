@@ -249,3 +249,47 @@ def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -
         page = visit(f"#token={token}", server)
         settled(page, "Explore")
         assert token not in page.url
+
+
+INHERITED = ["constructor", "__proto__", "toString", "valueOf", "hasOwnProperty", "__defineGetter__", "isPrototypeOf"]
+
+
+@pytest.mark.parametrize("name", INHERITED)
+def test_names_that_objects_inherit_are_names_like_any_other(visit: Callable[..., Any], name: str) -> None:
+    """In the address: a view, an entity, a slot, a value of lambda, and any other key."""
+    settled(visit(f"#view={name}"), "Explore")
+    settled(visit(f"#{name}={name}"), "Explore")
+    settled(visit(f"{FACT}&slot={name}&{name}=1"), "Switzerland")
+    for address in (f"#view=entity&name={name}", f"#view=map&name={name}", f"{FACT}&lambda={name}"):
+        browsers.expect(visit(address).locator("main [role=alert]")).to_contain_text(
+            name if "name" in address else "lambda"
+        )
+
+
+def test_entities_named_like_properties_are_shown(visit: Callable[..., Any]) -> None:
+    graph = make_graph(n_entities=len(INHERITED))
+    names = Vocabulary(INHERITED)
+    relations = Vocabulary(["constructor", "__proto__", "toString"], kind="relation")
+    graph = dataclasses.replace(graph, entities=names, relations=relations)
+    with Server(untrained(graph, ModelConfig("hole", 6, rank=2))) as server:
+        for name in INHERITED:
+            settled(visit(f"#view=entity&name={name}", server), name)
+        settled(visit("#view=map&name=__proto__", server), "__proto__")
+        page = visit("#view=ask&head=constructor&relation=__proto__", server)
+        browsers.expect(page.locator("main[aria-busy=false] tbody tr").first).to_be_visible()
+
+
+def test_a_busy_server_is_asked_again(visit: Callable[..., Any]) -> None:
+    page, refused = visit("#view=run"), []
+
+    def refuse_once(route: Any) -> None:
+        if refused:
+            route.continue_()
+        else:
+            refused.append(route.request.url)
+            route.fulfill(status=503, headers={"Retry-After": "0"}, json={"error": "busy"})
+
+    page.route("**/api/v1/facts*", refuse_once)
+    page.goto(page.url.partition("#")[0] + "#view=entity&name=Switzerland")
+    settled(page, "Switzerland")
+    assert len(refused) == 1

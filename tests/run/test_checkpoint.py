@@ -195,11 +195,27 @@ def test_overwriting_starts_again(tmp_path: Path, expected: dict[str, str]) -> N
 def test_a_process_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "checkpoints"
     folder.mkdir(parents=True)
+    (folder / "lock").write_text("4194304")
     (folder / "data.graph.draft").write_text("half")
     with pytest.raises(HarmoniumError, match="no run.json in it"):
         harmonium.resume(folder.parent)
     assert train(GRAPH, config(KINDS[0]), folder.parent).metrics
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "000001.safetensors", "training.json", "lock.txt"])
+def test_checkpoints_of_another_program_are_never_removed(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine" / "checkpoints" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("precious")
+    for call in (
+        lambda: train(GRAPH, config(KINDS[0]), tmp_path / "mine"),
+        lambda: train(GRAPH, config(KINDS[0]), tmp_path / "mine", overwrite=True),
+        lambda: harmonium.resume(tmp_path / "mine"),
+    ):
+        with pytest.raises(HarmoniumError, match=f"{name}: not written by harmonium|no run.json in it"):
+            call()
+        assert [(each.name, each.read_text()) for each in file.parent.iterdir()] == [(name, "precious")]
 
 
 # Resuming ------------------------------------------------------------------------------------------------------------

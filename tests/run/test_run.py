@@ -174,11 +174,26 @@ def test_a_run_is_replaced_only_with_overwrite(saved: Path) -> None:
     with pytest.raises(HarmoniumError, match="mine exists; .*--overwrite"):
         make_run(seed=1).save(saved)
     assert contents(saved) == before
-    (saved / "extra.png").write_text("old")
+    (saved / "report.html").write_text("made of the earlier run")
     make_run(seed=1).save(saved, overwrite=True)
     assert Run.load(saved).config.train.seed == 1
     assert {file.name for file in saved.iterdir()} == FILES
     assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["notes.md", "train.py", ".env", "figures/one.png", "checkpoints/model.pt"])
+def test_files_of_others_in_a_run_folder_are_named_and_kept(saved: Path, name: str) -> None:
+    precious = saved / name
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("do not lose me")
+    for write in (
+        lambda: make_run(seed=1).save(saved, overwrite=True),
+        lambda: harmonium.train(make_graph(), "paper", out=saved, overwrite=True),
+    ):
+        with pytest.raises(HarmoniumError, match=f"{saved}/{name.split('/')[0]}.*: not written by harmonium"):
+            write()
+        assert precious.read_text() == "do not lose me"
+        assert Run.load(saved).config.train.seed == 0
 
 
 def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
@@ -189,6 +204,10 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
         with pytest.raises(HarmoniumError, match="is not a run folder, so it will not be replaced"):
             make_run().save(out, overwrite=True)
         assert precious.read_text() == "do not lose me"
+    (tmp_path / "thesis" / "run.json").write_text('{"format": 2, "files": {"chapter.txt": ""}}')  # of another program
+    with pytest.raises(HarmoniumError, match="chapter.txt: not written by harmonium"):
+        make_run().save(chapter.parent, overwrite=True)
+    assert chapter.read_text() == "do not lose me"
     (tmp_path / "empty").mkdir()
     assert Run.load(make_run().save(tmp_path / "empty", overwrite=True)).graph.n_entities == 12
 

@@ -3,15 +3,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import harmonium
-from harmonium.runtime.config import Config, ModelConfig, TrainConfig, describe, recipes
+from harmonium.runtime.config import Config, EvaluateConfig, ModelConfig, TrainConfig, describe, recipes
 from harmonium.runtime.errors import HarmoniumError
+from small import make_graph
 
 TOML = """
 data = "folder"
@@ -86,6 +90,8 @@ WRONG = {
     "text for optional": ("model.rank=full", "settings: model.rank must be a whole number, not 'full'"),
     "not above": ("model.faithfulness=0", "settings: model.faithfulness must be above 0, not 0.0"),
     "too small": ("train.epochs=0", "settings: train.epochs must be at least 1, not 0"),
+    "too large": ("train.threads=100000", "settings: train.threads must be at most 512, not 100000"),
+    "infinite": ("train.learning_rate=inf", "settings: train.learning_rate must be at most 1,000.0, not inf"),
     "negative": ("train.n3=-0.1", "settings: train.n3 must be at least 0, not -0.1"),
     "nan": ("model.faithfulness=nan", "settings: model.faithfulness must be a number, not nan"),
     "choice": ("train.loss=hinge", "settings: train.loss is one of sampled, full, linear-margin, "),
@@ -112,15 +118,17 @@ def values(kind: type) -> st.SearchStrategy:
     """Any settings that the types and ranges of the fields allow."""
     hints, fields = typing.get_type_hints(kind), {}
     for entry in dataclasses.fields(kind):
-        hint, least, above = hints[entry.name], entry.metadata.get("least"), entry.metadata.get("above")
+        hint, limits = hints[entry.name], entry.metadata
+        least, above, most = (limits.get(name) for name in ("least", "above", "most"))
         if dataclasses.is_dataclass(hint):
             fields[entry.name] = values(hint)
             continue
         options = [h for h in typing.get_args(hint) if h is not type(None)]
         literal = typing.get_origin(hint) is typing.Literal
-        number = st.floats(least if least is not None else above, exclude_min=above is not None, allow_nan=False)
+        lower = least if least is not None else above
+        number = st.floats(lower, most, exclude_min=above is not None, allow_nan=False)
         plain = {
-            int: st.integers(least, 2**63 - 1),
+            int: st.integers(least, most),
             float: number,
             bool: st.booleans(),
             str: st.text(st.characters(exclude_categories=["Cs"])),
@@ -144,3 +152,53 @@ def test_every_setting_is_described_with_a_default_that_can_be_set() -> None:
     assert all(help for _, help in rows.values())
     assert (rows["model.composition"][0], rows["model.rank"][0], rows["train.epochs"][0]) == ('"hole"', "", "100")
     assert Config.read(None, [f"{key}={default}" for key, (default, _) in rows.items() if default]) == Config()
+
+
+NUMBERS = [  # every setting that is a number
+    (f"{group}.{entry.name}", entry.metadata)
+    for group, kind in (("model", ModelConfig), ("train", TrainConfig), ("evaluate", EvaluateConfig))
+    for entry in dataclasses.fields(kind)
+    if {int, float}
+    & {typing.get_type_hints(kind)[entry.name], *typing.get_args(typing.get_type_hints(kind)[entry.name])}
+]
+
+
+@pytest.mark.parametrize(("key", "limits"), NUMBERS, ids=[key for key, _ in NUMBERS])
+def test_every_number_has_a_range_that_is_checked(key: str, limits: dict[str, float | None]) -> None:
+    lower, most = limits["least"] if limits["above"] is None else limits["above"], limits["most"]
+    assert lower is not None and most is not None
+    assert lower >= 0
+    for value in ("-1", "nan", "-inf", "-1e300", str(-(10**30)), str(10**30)):
+        if not (value == str(10**30) and most == math.inf):
+            with pytest.raises(HarmoniumError, match=key):
+                Config.read(None, [f"{key}={value}"])
+    for value in ("0", "1000000000", "1e9", "inf", "1e300", "9223372036854775807"):
+        try:
+            config = Config.read(None, [f"{key}={value}"])
+        except HarmoniumError as error:
+            assert key in str(error)
+        else:
+            group, name = key.split(".")
+            assert lower <= getattr(getattr(config, group), name) <= most
+
+
+@pytest.mark.parametrize(("key", "limits"), NUMBERS, ids=[key for key, _ in NUMBERS])
+def test_training_at_the_bounds_works_or_is_an_error(
+    request: pytest.FixtureRequest, key: str, limits: dict[str, float | None]
+) -> None:
+    """No traceback and no crash; bounds that would only take long or much memory are left out."""
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    small = [
+        "model.composition=distmult",
+        "model.entity_dim=4",
+        "train.epochs=1",
+        "train.batch_size=64",
+        "train.negatives=4",
+    ]
+    bounds = {limits["least"], None if key in EXPENSIVE else limits["most"]} - {None}
+    for value in bounds:
+        with suppress(HarmoniumError):
+            harmonium.train(make_graph(), "paper", overrides=[*small, f"{key}={value}"])
+
+
+EXPENSIVE = {"train.epochs", "train.negatives"}

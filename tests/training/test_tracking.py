@@ -145,3 +145,15 @@ def test_an_unusable_tracker_is_refused_before_training(tmp_path: Path, monkeypa
     (tmp_path / "file").write_text("")
     with pytest.raises(harmonium.HarmoniumError, match="--track csv:"):
         train(f"csv:{tmp_path / 'file' / 'log.csv'}")
+
+
+def test_files_of_others_and_of_the_run_folder_are_no_target(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("name,salary\n")
+    with pytest.raises(harmonium.HarmoniumError, match=r"mine\.csv: exists and was not written by --track"):
+        train(f"csv:{table}")
+    assert table.read_text() == "name,salary\n"
+    for target in (f"csv:{tmp_path}/run/log.csv", f"tensorboard:{tmp_path}/run"):
+        with pytest.raises(harmonium.HarmoniumError, match="lies in the run folder"):
+            train(target, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

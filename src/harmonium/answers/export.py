@@ -12,12 +12,15 @@ from harmonium.data.graph import Graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Sum
 from harmonium.run.run import Run, open_run
-from harmonium.runtime import folders, storage
+from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.written_files import check_replaceable, replace_files
 from harmonium.training.initial_vectors import VectorTable
 
 FORMATS = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
+FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its entities
 PYKEEN = ("distmult", "complex", "hole")
+PYKEEN_FILES = ("pykeen.npz", "pykeen.json", "load_pykeen.py")
 
 
 def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwrite: bool = False) -> list[Path]:
@@ -32,9 +35,7 @@ def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwr
     kind = to or FORMATS.get(out.suffix)
     if kind not in (*FORMATS.values(), "pykeen"):
         raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to pykeen")
-    is_export = (out / "pykeen.json").is_file() if kind == "pykeen" else out.is_file()
-    if out.exists() and not (overwrite and is_export):
-        raise HarmoniumError(f"{out} exists; choose another name, or say --overwrite to replace an earlier export")
+    _check_replaceable(out, kind, overwrite)
     if kind == "pykeen":
         return _write_pykeen(run, out)
     files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
@@ -46,6 +47,17 @@ def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwr
     except OSError as error:
         raise HarmoniumError(f"{out}: cannot be written ({error.strerror or error})") from error
     return written
+
+
+def _check_replaceable(out: Path, kind: str, overwrite: bool) -> None:
+    """Refuse to replace what no earlier export wrote, or anything unless `overwrite`."""
+    if kind == "pykeen" and overwrite and out.is_dir():
+        check_replaceable(out, PYKEEN_FILES.__contains__)
+    elif out.exists() and not (overwrite and out.is_file() and kind != "pykeen"):
+        raise HarmoniumError(f"{out} exists; choose another name, or say --overwrite to replace an earlier export")
+    names = out.with_name(out.name + FAISS_NAMES)
+    if kind == "faiss" and names.exists() and not out.exists():  # an earlier export has both
+        raise HarmoniumError(f"{names}: would be replaced, but is not of an earlier export; choose another name")
 
 
 def vector_tables(model: GradientGraph, graph: Graph) -> dict[str, VectorTable]:
@@ -91,22 +103,21 @@ def _faiss(tables: dict[str, VectorTable]) -> dict[str, bytes]:
     names, vectors = tables["entity"]
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(np.ascontiguousarray(vectors, dtype=np.float32))
-    return {"": faiss.serialize_index(index).tobytes(), ".json": storage.to_json(list(names))}
+    return {"": faiss.serialize_index(index).tobytes(), FAISS_NAMES: storage.to_json(list(names))}
 
 
 def _write_pykeen(run: Run, out: Path) -> list[Path]:
     """A folder with tensors, names and the script that makes a PyKEEN model of them."""
     tensors, description = pykeen_parts(run)
-    files = {
-        "pykeen.npz": _npz_bytes({name: value.numpy() for name, value in tensors.items()}),
-        "pykeen.json": json.dumps(description, ensure_ascii=False, indent=1).encode(),
-        "load_pykeen.py": Path(__file__).with_name("load_pykeen.py").read_bytes(),
-    }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with folders.replace_atomically(out) as temporary:
-        for name, content in files.items():
+    contents = (
+        _npz_bytes({name: value.numpy() for name, value in tensors.items()}),
+        json.dumps(description, ensure_ascii=False, indent=1).encode(),
+        Path(__file__).with_name("load_pykeen.py").read_bytes(),
+    )
+    with replace_files(out) as temporary:
+        for name, content in zip(PYKEEN_FILES, contents, strict=True):
             storage.write(temporary / name, content)
-    return [out / name for name in files]
+    return [out / name for name in PYKEEN_FILES]
 
 
 def pykeen_parts(run: Run) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -17,6 +17,7 @@ from harmonium.data.skipped_rows import OnBad
 from harmonium.data.split import split
 from harmonium.runtime import folders, storage
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.written_files import check_replaceable
 
 if TYPE_CHECKING:
     from harmonium.data.formats.source import Options, Source
@@ -41,7 +42,7 @@ def load(
     Names are cleaned (blanks, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
     cannot be used (an empty cell, too few or too many cells, not UTF-8) is an error with file and line; `on_bad="skip"`
     leaves such rows out, with a note. `options` (see formats/source.py: columns, separator, encoding, header, quotes,
-    literals, language, query) say how to read it.
+    literals, language, query, allow_internal) say how to read it.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
     test, or up to 10 % of a small graph.
     A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
@@ -93,6 +94,7 @@ def convert(
     """Write a graph in another format, with its splits and names; a source without splits can be split on the way.
 
     `out` is one file (its ending is the format) or a folder of splits in the format `to`; `options` are those of `load`.
+    `overwrite` replaces that file, or in a folder the files that an earlier call wrote; files of others are never removed.
 
     >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
     """
@@ -102,6 +104,8 @@ def convert(
     if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
     kind = formats.output_format(out, to)
+    if out.is_dir():
+        check_replaceable(out, formats.is_graph_file)
     graph = load(source, seed=seed, valid=valid, test=test, **options)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

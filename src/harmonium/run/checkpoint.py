@@ -285,6 +285,7 @@ def _locked(path: Path, world: World | None) -> Iterator[None]:
     def enter() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         storage.sync(path.parent)
+        folders.check_checkpoints(folder)
         stack.enter_context(folders.locked(path))
         folders.remove_leftovers(path)
         complete = {file.stem for file in folder.glob("*.json")}

@@ -20,65 +20,77 @@ from harmonium.runtime.untrusted import refuse_pickle
 
 RECIPES = Path(__file__).parent / "recipes"
 TOO_LARGE = 2**63  # for PyTorch's integers
+MOST_DIMENSIONS = 2**16
+MOST_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch ends the process
 
 Settings = TypeVar("Settings")
 
 
 def option(
-    default: Any, help: str, above: float | None = None, least: float | None = None, below: float | None = None
+    default: Any, help: str, above: float | None = None, least: float | None = None, most: float | None = None
 ) -> Any:
-    """A field with its description and its range."""
-    return field(default=default, metadata={"help": help, "above": above, "least": least, "below": below})
+    """A field with its description and its range; a number has a lower and an upper bound, which may be infinite."""
+    return field(default=default, metadata={"help": help, "above": above, "least": least, "most": most})
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     composition: str = option("hole", "How head, relation and tail become one vector: distmult, hole, complex, ...")
-    entity_dim: int = option(64, "Size of an entity vector.", least=1)
+    entity_dim: int = option(64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS)
     entity_dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of stored entity vectors; bfloat16 halves their memory and is rounded stochastically."
     )
-    relation_dim: int | None = option(None, "Size of a relation vector; default: chosen by the composition.", least=1)
+    relation_dim: int | None = option(
+        None, "Size of a relation vector; default: chosen by the composition.", least=1, most=MOST_DIMENSIONS
+    )
     harmony: bool = option(True, "Score by harmony (a Gradient Graph); false: the plain model, the sum of x.")
     faithfulness: float = option(
-        1.0, "lambda: holds a token to its composed vector; small values let W reshape it, inf does not.", above=0
+        1.0,
+        "lambda: holds a token to its composed vector; small values let W reshape it, inf does not.",
+        above=0,
+        most=math.inf,
     )
     constraint: Literal["frobenius", "spectral"] = option("frobenius", "Which norm of W is kept below the cap.")
-    cap: float | None = option(None, "Largest norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", above=0)
-    rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1)
+    cap: float | None = option(
+        None, "Largest norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", least=1e-6, most=1e9
+    )
+    rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1, most=MOST_DIMENSIONS)
     initialisation: Literal["calibrated", "paper", "xavier"] = option(
         "calibrated",
         "Initial values; calibrated: scores of unit variance, W aligned with b; paper: random vectors of length one, small "
         "W and b; xavier: as the paper's authors start, each table, W and b uniform within sqrt(6 / (rows + columns)).",
     )
     initial_spread: float | None = option(
-        None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", above=0
+        None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", least=1e-9, most=1e3
     )
     normalise: bool = option(True, "Normalise embeddings to length one.")
     reciprocal: bool = option(False, "A second vector per relation, which answers head queries as tail queries.")
-    dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0, below=1)
+    dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0, most=0.999)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    epochs: int = option(100, "Passes over the training triples.", least=1)
-    batch_size: int = option(512, "Triples in a step.", least=1)
+    epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6)
+    batch_size: int = option(512, "Triples in a step.", least=1, most=2**24)
     loss: Literal["sampled", "full", "linear-margin", "logistic-margin", "logistic"] = option(
         "sampled",
         "sampled: softmax over sampled negatives (the paper); full: over all entities; linear-margin: hinge on scores "
         "(Yang 2015, the paper's HolE*); logistic-margin: on their sigmoids (Nickel 2016); logistic: log loss of true "
         "and negative triples (Nickel 2016).",
     )
-    negatives: int = option(128, "Negatives per triple and side (every loss but full).", least=1)
+    negatives: int = option(128, "Negatives per triple and side (every loss but full).", least=1, most=2**20)
     sampler: Literal["uniform", "degree", "typed"] = option(
         "uniform",
         "Distribution of negatives: uniform; degree: in proportion to the entity's facts; typed: half of them entities "
         "seen in that slot of the relation. The softmax (train.loss=sampled) corrects for the distribution.",
     )
     negative_group_size: int = option(
-        1, "Triples that share their negatives: faster, most of all for plain models and W of low rank.", least=1
+        1,
+        "Triples that share their negatives: faster, most of all for plain models and W of low rank.",
+        least=1,
+        most=2**24,
     )
-    margin: float = option(1.0, "Margin of the margin losses.", above=0)
+    margin: float = option(1.0, "Margin of the margin losses.", above=0, most=1e6)
     reduction: Literal["mean", "sum"] = option(
         "mean",
         "Whether a step minimises the mean or the sum of its queries' losses (which Adam's epsilon distinguishes).",
@@ -89,18 +101,18 @@ class TrainConfig:
     optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
         "adam", "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number."
     )
-    learning_rate: float = option(0.003, "Learning rate.", above=0)
+    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e3)
     schedule: Literal["constant", "linear", "cosine"] = option(
         "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
     )
     warm_up: float = option(
-        0.0, "Share of the steps in which the learning rate first rises from zero, below 1.", least=0, below=1
+        0.0, "Share of the steps in which the learning rate first rises from zero, below 1.", least=0, most=0.999
     )
     average: float = option(
         0.0,
         "Share of the epochs, the last ones, whose weights are averaged; validated and kept are then the means. Below 1.",
         least=0,
-        below=1,
+        most=0.999,
     )
     sparse_updates: bool = option(
         True, "Update only the entity vectors that a step uses, on graphs where it uses less than half of them."
@@ -108,41 +120,43 @@ class TrainConfig:
     entity_storage: Literal["device", "host"] = option(
         "device", "Memory that holds the entity vectors; host: larger than a GPU's, which still computes."
     )
-    n3: float = option(0.0, "Weight of the nuclear 3-norm regulariser.", least=0)
-    f2: float = option(0.0, "Weight of the squared L2 norms of the vectors in a batch.", least=0)
+    n3: float = option(0.0, "Weight of the nuclear 3-norm regulariser.", least=0, most=1e6)
+    f2: float = option(0.0, "Weight of the squared L2 norms of the vectors in a batch.", least=0, most=1e6)
     dura: float = option(
         0.0,
         "Weight of DURA (Zhang 2020): squared norms of the head, the tail and the query vectors of a triple.",
         least=0,
+        most=1e6,
     )
     dura_entities: float = option(
         1.0,
         "Weight of head and tail relative to the query vectors in DURA; its authors used 1/3 (ComplEx) and 4 (RESCAL).",
         least=0,
+        most=1e6,
     )
     label_smoothing: float = option(
         0.0,
         "Share of the target probability spread evenly over all candidates (train.loss=full or sampled), below 1.",
         least=0,
-        below=1,
+        most=0.999,
     )
     vector_dropout: float = option(
         0.0,
         "Dropout on the coordinates of a query's known vectors; candidates are kept whole. Below 1.",
         least=0,
-        below=1,
+        most=0.999,
     )
     composed_dropout: float = option(
         0.0,
         "Dropout on the coordinates of composed vectors, the same for all candidates of a query. Below 1.",
         least=0,
-        below=1,
+        most=0.999,
     )
     relation_prediction: float = option(
-        0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0
+        0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0, most=1e6
     )
     type_loss: float = option(
-        0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0
+        0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0, most=1e6
     )
     harmony: Literal["joint", "after", "optional", "tokens"] = option(
         "joint",
@@ -151,21 +165,32 @@ class TrainConfig:
         "as they are and brings the tokens of entities in one role together.",
     )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
-    evaluate_every: int = option(5, "Epochs between validations.", least=1)
-    patience: int = option(5, "Validations without improvement before training stops.", least=1)
-    validation_triples: int = option(5000, "Largest number of validation triples (a seeded sample).", least=1)
+    evaluate_every: int = option(5, "Epochs between validations.", least=1, most=10**6)
+    patience: int = option(5, "Validations without improvement before training stops.", least=1, most=10**6)
+    validation_triples: int = option(
+        5000, "Largest number of validation triples (a seeded sample).", least=1, most=10**9
+    )
     initial_vectors: str | None = option(
         None, "File of initial vectors, matched by name: .npz or .parquet as `harmonium export` writes them."
     )
-    seed: int = option(0, "Random seed of initialisation, order and negatives; it fixes the result on a CPU.", least=0)
+    seed: int = option(
+        0,
+        "Random seed of initialisation, order and negatives; it fixes the result on a CPU.",
+        least=0,
+        most=TOO_LARGE - 1,
+    )
     precision: Literal["high", "highest"] = option(
         "high", "Precision of float32 matrix products in training; high: TF32 where that is faster; highest: full."
     )
     device: str = option("auto", "cpu, cuda, or auto: a GPU if there is one.")
-    threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1)
-    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints, from which `resume` continues.", above=0)
-    checkpoint_every: int | None = option(None, "Steps between checkpoints; default: only by time.", least=1)
-    checkpoint_keep: int = option(2, "Number of checkpoints kept.", least=1)
+    threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1, most=MOST_THREADS)
+    checkpoint_minutes: float = option(
+        5.0, "Minutes between checkpoints, from which `resume` continues.", above=0, most=math.inf
+    )
+    checkpoint_every: int | None = option(
+        None, "Steps between checkpoints; default: only by time.", least=1, most=10**9
+    )
+    checkpoint_keep: int = option(2, "Number of checkpoints kept.", least=1, most=10**6)
 
 
 @dataclass(frozen=True)
@@ -181,7 +206,10 @@ class EvaluateConfig:
     filtered: bool = option(True, "Filtered ranks: other known answers do not count.")
     unseen: Literal["keep", "drop"] = option("keep", "Test triples with an entity that is not in train.")
     sample: int | None = option(
-        None, "Rank a random sample of this many triples, with a confidence interval; default: all.", least=2
+        None,
+        "Rank a random sample of this many triples, with a confidence interval; default: all.",
+        least=2,
+        most=10**9,
     )
 
 
@@ -350,13 +378,13 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
         raise HarmoniumError(f"{setting} must be {names[hint]}, not {value!r}")
     if isinstance(value, float) and math.isnan(value):
         raise HarmoniumError(f"{setting} must be a number, not nan")
-    above, least, below = limits["above"], limits["least"], limits["below"]
+    above, least, most = limits["above"], limits["least"], limits["most"]
     if above is not None and value <= above:
         raise HarmoniumError(f"{setting} must be above {above}, not {value}")
     if least is not None and value < least:
         raise HarmoniumError(f"{setting} must be at least {least}, not {value}")
-    if below is not None and value >= below:
-        raise HarmoniumError(f"{setting} must be below {below}, not {value}")
+    if most is not None and value > most:
+        raise HarmoniumError(f"{setting} must be at most {most:,}, not {value}")
     return value
 
 

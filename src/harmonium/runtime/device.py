@@ -1,8 +1,20 @@
-"""Choose the device that computes."""
+"""Choose the device that computes, and its number of threads."""
+
+import os
 
 import torch
 
 from harmonium.runtime.errors import HarmoniumError
+
+ALWAYS_ALLOWED_THREADS = 64
+
+
+def use_threads(count: int) -> None:
+    """Compute with this many CPU threads, or as many as there are processors (or 64) if that is less.
+
+    Each thread reserves memory for its stack, and the process ends when that fails.
+    """
+    torch.set_num_threads(min(count, max(ALWAYS_ALLOWED_THREADS, os.cpu_count() or 1)))
 
 
 def pick_device(name: str) -> torch.device:

@@ -4,15 +4,21 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.storage import sync
 
 UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
+CHECKPOINT_FILE = re.compile(r"(lock|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
+DERIVED = (  # what commands add to a finished run
+    "calibration.json", "fact_calibration.json", "conformal.json", "report.html", "guises.png",
+)  # fmt: skip
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 logger = logging.getLogger("harmonium")
 
@@ -33,6 +39,7 @@ def reserve(path: str | Path, overwrite: bool = False) -> Path:
 
 def _check_replaceable(path: Path, overwrite: bool) -> None:
     content = {entry.name for entry in path.iterdir()} if path.is_dir() else {"a file"}
+    check_checkpoints(path / UNFINISHED)
     if not overwrite and is_unfinished(path):
         with locked(path):
             raise HarmoniumError(
@@ -43,6 +50,25 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
         raise HarmoniumError(f"{path} exists; choose another --out, or replace it with --overwrite")
     if content and not content & {"run.json", UNFINISHED}:
         raise HarmoniumError(f"{path} is not a run folder, so it will not be replaced; choose another --out")
+    ours = {UNFINISHED, *storage.manifest_files(path / "run.json")}
+    if len(ours) > 1:  # it is a run
+        ours |= {"run.json", *DERIVED, *(f"{name}.draft" for name in DERIVED)}
+    for name in sorted(content - ours):
+        raise HarmoniumError(
+            f"{path / name}: not written by harmonium, or damaged, so {path} will not be replaced; "
+            "move it away, or choose another --out"
+        )
+
+
+def check_checkpoints(folder: Path) -> None:
+    """Refuse a folder of checkpoints with files that are not ours; our process makes its lock before any other file."""
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    for name in sorted(names):
+        if not CHECKPOINT_FILE.fullmatch(name) or "lock" not in names:
+            raise HarmoniumError(
+                f"{folder / name}: not written by harmonium, so it will not be removed; move it away, "
+                "or choose another folder"
+            )
 
 
 def is_unfinished(path: Path) -> bool:

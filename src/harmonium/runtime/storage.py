@@ -102,6 +102,22 @@ def read_manifest(path: Path, format: int) -> dict[str, Any]:
     return content
 
 
+def manifest_files(path: Path) -> dict[str, set[str]]:
+    """File -> its possible sha256, of the files beside a manifest of any format; none if it is damaged or not ours."""
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
+        if content.pop("sha256") != digest(to_json(content, errors="replace")):
+            return {}
+        files: dict[str, set[str]] = {}
+        for part in (content["files"], content.get("replaced", {})):
+            for name, checksum in part.items():
+                if Path(name).name == name:  # a path could lead out of the folder
+                    files.setdefault(name, set()).add(checksum)
+        return files
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return {}
+
+
 # Folders of this user ------------------------------------------------------------------------------------------------
 
 

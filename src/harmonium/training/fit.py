@@ -14,7 +14,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.run import History
 from harmonium.runtime.config import Config, EvaluateConfig, TrainConfig
-from harmonium.runtime.device import pick_device
+from harmonium.runtime.device import pick_device, use_threads
 from harmonium.runtime.errors import out_of_memory_error
 from harmonium.training.state import Progress, TrainingState
 
@@ -34,7 +34,7 @@ def fit(
     """
     settings, device = config.train, pick_device(checkpoints.device if checkpoints else config.train.device)
     if settings.threads:
-        torch.set_num_threads(settings.threads)
+        use_threads(settings.threads)
     model.move_to(device, settings.entity_storage)
     state = TrainingState(model, graph.split("train").to(device), settings)
     validation = validation_sample(graph, settings)

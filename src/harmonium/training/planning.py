@@ -23,7 +23,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.config import Config, EvaluateConfig
-from harmonium.runtime.device import pick_device
+from harmonium.runtime.device import pick_device, use_threads
 from harmonium.training.cost import count_parameters, count_tables, free_memory, now, time_steps
 from harmonium.training.fit import validation_sample
 from harmonium.training.search import for_vectors
@@ -72,7 +72,7 @@ def plan(
     config, graph = load_graph(for_vectors(read_settings(config, overrides)), data)
     settings, device = config.train, pick_device(config.train.device)
     if settings.threads:
-        torch.set_num_threads(settings.threads)
+        use_threads(settings.threads)
     parameters = count_parameters(config, graph)
     steps = math.ceil(len(graph.split("train")) / settings.batch_size)
     header = (graph.name, str(device), parameters, settings.epochs, steps)

@@ -24,7 +24,7 @@ from harmonium.evaluation.evaluation import draw_facts, evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.run.selection import Selection, Trial
 from harmonium.runtime.config import Config, EvaluateConfig, read_toml
-from harmonium.runtime.device import pick_device
+from harmonium.runtime.device import pick_device, use_threads
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.cost import count_parameters, count_tables, free_memory, time_steps
 from harmonium.training.fit import fit
@@ -112,7 +112,7 @@ class _Selector:
 
     def run(self) -> tuple[Config, Selection]:
         if self.config.train.threads:
-            torch.set_num_threads(self.config.train.threads)
+            use_threads(self.config.train.threads)
         self._use_large_settings()
         size = self._trial_size() if self.search.choices else {}
         if size:

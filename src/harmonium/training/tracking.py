@@ -15,6 +15,7 @@ from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import logger
 
+CSV_HEADER = "epoch,name,value\n"
 Values = dict[str, Any]  # by name
 LogEpoch = Callable[[int, Values], None]
 Log = Callable[[Values], None]  # of a history row
@@ -67,10 +68,14 @@ def log_to_csv(target: str, settings: Values) -> Iterator[LogEpoch]:
     """A file with one line per value: epoch, name, value."""
     path = Path(target or "training.csv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8", newline="") as file:
+    with path.open("a+", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        if not file.tell():
-            writer.writerow(["epoch", "name", "value"])
+        file.seek(0)
+        header = file.readline(len(CSV_HEADER) + 1)
+        if header not in ("", CSV_HEADER):
+            raise HarmoniumError(f"--track csv:{path}: exists and was not written by --track; choose another file")
+        if not header:
+            file.write(CSV_HEADER)
 
         def log(epoch: int, values: Values) -> None:
             writer.writerows([epoch, name, value] for name, value in values.items())
@@ -85,6 +90,17 @@ TRACKERS: dict[str, Callable[[str, Values], AbstractContextManager[LogEpoch]]] =
     "mlflow": log_to_mlflow,
     "csv": log_to_csv,
 }
+
+
+def check_targets(targets: Sequence[str], folder: Path) -> None:
+    """Refuse files inside the run folder, which is replaced as a whole when training ends."""
+    for target in targets:
+        name, _, argument = target.partition(":")
+        if name != "wandb" and argument and Path(argument).resolve().is_relative_to(folder.resolve()):
+            raise HarmoniumError(
+                f"--track {target}: lies in the run folder {folder}, which the finished run replaces; "
+                "choose another folder"
+            )
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.search import Search, for_vectors, select
 from harmonium.training.state import Progress
-from harmonium.training.tracking import Log, tracking
+from harmonium.training.tracking import Log, check_targets, tracking
 
 DEFAULT = "best"  # the preset used where no settings are given
 OnProgress = Callable[[Progress], None]
@@ -66,6 +66,7 @@ def train(
             if torchrun.restart_count() and run_on_main(world, partial(_holds_training, folder, settings)):
                 return resume(folder, progress=progress, track=track)
             run_on_main(world, partial(reserve, folder, overwrite))
+            run_on_main(world, partial(check_targets, track, folder))
         settings, graph = load_graph(settings, data, world)
         selection = None
         if search is not None:

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ from harmonium.data.formats import csv, jsonl, libkge, openke, parquet, rdf, tsv
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.graph import Graph, Note
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.written_files import replace_files
 
 FOLDERS: dict[str, ModuleType] = {"openke": openke, "libkge": libkge}  # always a folder
 TABLES: dict[str, ModuleType] = {"parquet": parquet, "jsonl": jsonl, "csv": csv, "tsv": tsv}
@@ -20,6 +22,8 @@ FORMATS = FOLDERS | {"rdf": rdf} | TABLES  # the first that detects a path reads
 WRITERS = {"tsv": tsv, "txt": tsv, "csv": csv} | TABLES | {"nt": rdf, "ttl": rdf, "nq": rdf}  # file or folder
 SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
 UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # endings of files, not of folders
+PARTS = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # files of a folder, without endings
+ENDINGS = {*tsv.ENDINGS, *csv.ENDINGS, *jsonl.ENDINGS, *rdf.ENDINGS, ".parquet", ".del"}
 
 
 def read(path: Path, options: Options) -> Source:
@@ -55,10 +59,11 @@ def output_format(out: Path, to: str | None = None) -> str:
 
 
 def write(graph: Graph, out: Path, to: str) -> list[Note]:
-    """Write a graph as one file or as a folder of splits; returns notes for the user."""
+    """Write a graph as one file or as a folder of splits; returns notes for the user.
+
+    In a folder the files of an earlier graph are replaced, and those of anyone else are an error or stay.
+    """
     splits = [split for split, triples in graph.splits.items() if len(triples)]
-    if out.is_dir():
-        _remove_splits(out)
     if to == "graph":
         with create_file(out) as file:
             file.writelines(graph_file.parts(graph))
@@ -66,20 +71,23 @@ def write(graph: Graph, out: Path, to: str) -> list[Note]:
         WRITERS[to].write(graph, out, splits, alone=True)
         if len(splits) > 1 and to in ("nt", "ttl"):
             return [Note(f"{out.name}: {', '.join(splits)} are merged; a folder or .nq keeps them apart")]
-    elif to in FOLDERS:
-        out.mkdir(exist_ok=True)
-        FOLDERS[to].write(graph, out)
     else:
-        out.mkdir(exist_ok=True)
-        for split in splits:
-            WRITERS[to].write(graph, out / f"{split}.{to}", [split], alone=False)
-        if WRITERS[to] is not rdf:
-            tsv.write_names(graph, out)
+        with replace_files(out) as folder:
+            _write_folder(graph, folder, to, splits)
     return []
 
 
-def _remove_splits(folder: Path) -> None:
-    """Remove the files of an earlier graph, which would mix with the new one."""
-    for file in folder.iterdir():
-        if re.fullmatch(r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?\.[a-z.]+", file.name):
-            file.unlink()
+def _write_folder(graph: Graph, folder: Path, to: str, splits: Sequence[str]) -> None:
+    if to in FOLDERS:
+        FOLDERS[to].write(graph, folder)
+        return
+    for split in splits:
+        WRITERS[to].write(graph, folder / f"{split}.{to}", [split], alone=False)
+    if WRITERS[to] is not rdf:
+        tsv.write_names(graph, folder)
+
+
+def is_graph_file(name: str) -> bool:
+    """Whether a file of this name would be read as part of a graph in its folder."""
+    path = strip_compression(Path(name))
+    return path.suffix in ENDINGS and bool(re.fullmatch(PARTS, path.stem))

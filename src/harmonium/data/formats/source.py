@@ -28,6 +28,7 @@ class Options:
     language: str = "en"  # preferred language of RDF labels
     on_bad: OnBad = "error"  # a row that cannot be used: "error", or "skip" it with a note
     query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
+    allow_internal: bool = False  # whether that endpoint may have an internal address: of this machine or its network
     progress: Callable[[int], object] | None = None  # called with the number of further bytes read
 
     def __post_init__(self) -> None:

@@ -4,41 +4,42 @@ The query selects head, relation and tail (by these or similar names, or in this
 everything but literals that are no labels. Pages use LIMIT and OFFSET, so a query should ORDER BY.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
 
 from harmonium.data.columns import COLUMNS, choose_columns
 from harmonium.data.formats.rdf import LABELS, StatementCollector, pyoxigraph
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.graph import Note
+from harmonium.data.untrusted_server import post
 from harmonium.runtime.errors import HarmoniumError
 
 PREFIX = "sparql:"
 PAGE = 10_000
-TIMEOUT = 300  # seconds
+RESULTS = "application/sparql-results+json"
 EVERYTHING = "SELECT ?head ?relation ?tail WHERE {{ ?head ?relation ?tail {filter} }} ORDER BY ?head ?relation ?tail"
 FILTER = f"FILTER(!isLiteral(?tail) || ?relation IN ({', '.join(f'<{label}>' for label in LABELS)}))"
 
-Page = tuple[list[str], list[tuple[Any, ...]]]  # variables, rows
+Page = tuple[list[str], list[dict[str, Any]]]  # variables, rows as in JSON
 
 
 def read(address: str, options: Options, page: int = PAGE) -> Source:
     """All facts and labels that the endpoint has."""
     url = address.removeprefix(PREFIX)
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+    if not re.match(r"https?://[^/]", url):
         raise HarmoniumError(f"{address}: expected sparql:http://host/path of the endpoint")
     facts, ox = StatementCollector(options), pyoxigraph()
     query = options.query or EVERYTHING.format(filter=FILTER if options.literals == "skip" else "")
     n_pages = 0
-    for variables, rows in _pages(url, query, page):
+    for variables, rows in _pages(url, query, page, options.allow_internal):
         n_pages += bool(rows)
         chosen = choose_columns(variables, options.columns, f"the variables of {url}")
+        names = [variables[chosen[column]] for column in COLUMNS]
         for row in rows:
-            head, relation, tail = (row[chosen[column]] for column in COLUMNS)
+            head, relation, tail = (_term(row, name, url) for name in names)
             if None in (head, relation, tail):
                 raise HarmoniumError(
                     f"{url}: a row leaves one of {', '.join(variables)} unbound; a fact needs all three"
@@ -52,35 +53,58 @@ def read(address: str, options: Options, page: int = PAGE) -> Source:
     return facts.source(urlsplit(url).hostname or "endpoint", url)
 
 
-def _pages(url: str, query: str, size: int) -> Iterator[Page]:
+def _pages(url: str, query: str, size: int, allow_internal: bool) -> Iterator[Page]:
     """Pages up to the first empty one; a query with a LIMIT is sent once."""
     if re.search(r"\bLIMIT\s+\d+(\s+OFFSET\s+\d+)?\s*$", query, re.IGNORECASE):
-        yield _select(url, query)
+        yield _select(url, query, allow_internal)
         return
     offset, previous = 0, None
     while previous != []:
-        variables, rows = _select(url, f"{query}\nLIMIT {size} OFFSET {offset}")
+        variables, rows = _select(url, f"{query}\nLIMIT {size} OFFSET {offset}", allow_internal)
         if rows and rows == previous:
             raise HarmoniumError(f"{url}: the same rows come again at OFFSET {offset}; end the query with a LIMIT")
         yield variables, rows
         offset, previous = offset + len(rows), rows
 
 
-def _select(url: str, query: str) -> Page:
+def _select(url: str, query: str, allow_internal: bool) -> Page:
     """Send one SELECT."""
-    ox = pyoxigraph()
-    headers = {"Accept": "application/sparql-results+json", "User-Agent": "harmonium"}
-    request = Request(url, urlencode({"query": query}).encode(), headers)
+    answer = post(url, urlencode({"query": query}).encode(), RESULTS, allow_internal)
     try:
-        with urlopen(request, timeout=TIMEOUT) as response:
-            results = ox.parse_query_results(response.read(), format=ox.QueryResultsFormat.JSON)
-        if isinstance(results, ox.QuerySolutions):
-            return [variable.value for variable in results.variables], [tuple(row) for row in results]
-    except HTTPError as error:
-        message = " ".join(error.read(2000).decode("utf-8", "replace").split())[:300]
-        raise HarmoniumError(f"{url}: the endpoint answers {error.code} {error.reason}: {message}") from error
-    except (URLError, OSError) as error:
-        raise HarmoniumError(f"{url}: cannot be reached ({getattr(error, 'reason', error)})") from error
-    except (SyntaxError, ValueError) as error:
-        raise HarmoniumError(f"{url}: no SPARQL results in JSON ({error}); is it an endpoint?") from error
-    raise HarmoniumError(f"{url}: the query must be a SELECT of head, relation and tail")
+        results = json.loads(answer)
+        if "boolean" in results:
+            raise HarmoniumError(f"{url}: the query must be a SELECT of head, relation and tail")
+        variables, rows = results["head"]["vars"], results["results"]["bindings"]
+        if not (isinstance(rows, list) and isinstance(variables, list) and all(isinstance(v, str) for v in variables)):
+            raise ValueError("no lists of variables and rows")
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise _malformed(url, error) from error
+    return variables, rows
+
+
+def _term(row: dict[str, Any], name: str, url: str) -> Any:
+    """The RDF term of a variable in a row; None if it is unbound.
+
+    The parser of pyoxigraph is not used, as nested quoted triples overflow its stack.
+    """
+    ox = pyoxigraph()
+    try:
+        if name not in row:
+            return None
+        kind, value = row[name]["type"], row[name]["value"]
+        if kind == "uri":
+            return ox.NamedNode(value)
+        if kind == "bnode":
+            return ox.BlankNode(value)
+        if kind not in ("literal", "typed-literal"):
+            raise ValueError(f"a term of type {kind!r} cannot be part of a fact")
+        language, datatype = row[name].get("xml:lang"), row[name].get("datatype")
+        if language is not None or datatype is None:
+            return ox.Literal(value, language=language)
+        return ox.Literal(value, datatype=ox.NamedNode(datatype))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _malformed(url, error) from error
+
+
+def _malformed(url: str, error: Exception) -> HarmoniumError:
+    return HarmoniumError(f"{url}: no SPARQL results in JSON ({str(error)[:200]}); is it an endpoint?")

@@ -74,6 +74,9 @@ def convert(
     query: Annotated[
         str | None, option("SPARQL", "For sparql:URL: a SELECT of ?head ?relation ?tail, best with ORDER BY.")
     ] = None,
+    allow_internal: Annotated[
+        bool, flag("Allow sparql:URL an address of this machine or of its network.", "--allow-internal")
+    ] = False,
     valid: Annotated[float, option("X", "Fraction for valid, if IN has no splits.")] = 0.0,
     test: Annotated[float, option("X", "Fraction for test, if IN has no splits.")] = 0.0,
     seed: options.Seed = 0,
@@ -92,7 +95,8 @@ def convert(
         graph = harmonium.convert(
             source, out, to, valid, test, seed, overwrite,
             columns=columns, separator=separator, encoding=encoding, header=header, quotes=quotes, query=query,
-            literals=literals, language=language, on_bad=on_bad, progress=lambda count: advance(count / 1e6),
+            literals=literals, language=language, on_bad=on_bad, allow_internal=allow_internal,
+            progress=lambda count: advance(count / 1e6),
         )  # fmt: skip
     if as_json:
         triples = {split: len(facts) for split, facts in graph.splits.items()}

@@ -1,10 +1,10 @@
-"""What stands between the network and the API: host names, token, size and time of requests, headers for browsers."""
+"""What stands between the network and the API: host names, token, size, time and number of requests, and headers."""
 
 import asyncio
 import hmac
 import re
 
-from anyio import CancelScope
+from anyio import CancelScope, Semaphore, move_on_after
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +13,11 @@ from harmonium.interfaces.serve.results import Problem
 
 LONGEST_QUERY = 20_000  # characters of a query string: three names of 500 letters, 12 characters each at most
 LONGEST_HEAD = 16_384  # bytes of path and headers
+AT_WORK, SLOW_AT_WORK = 8, 2  # requests that the API has at the same time; its threads always have work
+SLOW = ("/api/v1/explain",)
+WAIT_SECONDS = 1.0  # for a turn among those; then the server is too busy
+BUSY = "too many requests at the same time; ask again in a moment"
+RETRY_SECONDS, LONGEST_RETRY_SECONDS, RETRIES_PER_SECOND = 2, 30, 50  # when refused clients should ask again: in turn
 HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::\d+)?")  # [address] or name, and an optional port
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -30,11 +35,13 @@ class Guard:
     """ASGI middleware that refuses what the API must not see.
 
     Only requests for `hosts` pass (None: any), so that a web site whose name resolves to loopback cannot reach the
-    server through a browser. With a `token` the API requires it. Requests have no body and take at most `seconds`.
+    server through a browser. With a `token` the API requires it. Requests have no body and take at most `seconds`. When
+    more ask than can be answered, the others wait a moment for their turn and are then refused with Retry-After.
     """
 
     def __init__(self, app: ASGIApp, hosts: set[str] | None, token: str | None, seconds: float) -> None:
         self.app, self.hosts, self.token, self.seconds = app, hosts, token, seconds
+        self.turns, self.slow_turns = Semaphore(AT_WORK), Semaphore(SLOW_AT_WORK)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -42,7 +49,7 @@ class Guard:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif refusal := self.refuse(scope):
-            await _error(*refusal)(scope, receive, send)
+            await error_response(*refusal)(scope, receive, send)
         else:
             await self._answer(scope, receive, send)
 
@@ -61,7 +68,7 @@ class Guard:
 
         async def run(cancellation: CancelScope) -> None:
             with cancellation:
-                await self.app(scope, _no_body, send_with_headers)
+                await self._in_turn(scope, send_with_headers)
 
         cancellation = CancelScope()
         answer, disconnect = asyncio.ensure_future(run(cancellation)), asyncio.ensure_future(_disconnected(receive))
@@ -69,9 +76,27 @@ class Guard:
         finished = not answer.done()
         cancellation.cancel()  # leaves the queue; a thread that has started cannot be stopped and runs to its end
         if finished and not started and not disconnect.done():
-            await _error(503, f"no answer within {self.seconds:g} s; ask for less, or later")(scope, receive, send)
+            late = f"no answer within {self.seconds:g} s; ask for less, or later"
+            await error_response(503, late)(scope, receive, send)
         disconnect.cancel()
         await answer
+
+    async def _in_turn(self, scope: Scope, send: Send) -> None:
+        """Run the application when it is this request's turn; the page and its files need none."""
+        if not scope["path"].startswith("/api/"):
+            await self.app(scope, _no_body, send)
+            return
+        turns = self.slow_turns if scope["path"] in SLOW else self.turns
+        with move_on_after(WAIT_SECONDS) as waiting:
+            await turns.acquire()
+        if waiting.cancelled_caught:
+            retry = RETRY_SECONDS + turns.statistics().tasks_waiting // RETRIES_PER_SECOND
+            await error_response(503, BUSY, min(retry, LONGEST_RETRY_SECONDS), close=False)(scope, _no_body, send)
+            return
+        try:
+            await self.app(scope, _no_body, send)
+        finally:
+            turns.release()
 
     def refuse(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason, if the request may not pass."""
@@ -110,6 +135,14 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _error(status: int, message: str) -> Response:
-    body = Problem(error=message).model_dump_json()
-    return Response(body, status, {**HEADERS, "Connection": "close"}, media_type="application/json")
+async def busy(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of connections above the limit."""
+    await error_response(503, BUSY)(scope, receive, send)
+
+
+def error_response(status: int, message: str, retry: int = RETRY_SECONDS, close: bool = True) -> Response:
+    """A refusal; 503 says when to ask again. `close` ends the connection, as a body that was not read would confuse it."""
+    headers = {**HEADERS, "Connection": "close"} if close else dict(HEADERS)
+    if status == 503:
+        headers["Retry-After"] = str(retry)
+    return Response(Problem(error=message).model_dump_json(), status, headers, media_type="application/json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from harmonium.interfaces.serve.guard import Guard
 
 REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
-CONNECTIONS = 200  # many systems allow a process 256 open files
+CONNECTIONS = 2000  # at the same time; more are accepted and refused
+OTHER_FILES = 200  # that the process has open: libraries, the run, connections to be refused
+BACKLOG = 2048  # connections that the system keeps until they are accepted
 SHORTEST_TOKEN = 16
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -75,16 +78,34 @@ def guarded_app(
 
 
 def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
-    """A uvicorn server with limits; more connections than `connections` are answered with 503."""
+    """A uvicorn server with limits; clients above `connections`, or above the open files allowed, are answered with 503."""
     import uvicorn
 
+    from harmonium.interfaces.serve.connection import Connection
+    from harmonium.interfaces.serve.guard import busy
+
+    limit = max(1, min(connections, _open_files(connections + OTHER_FILES) - OTHER_FILES))
     return uvicorn.Server(
         uvicorn.Config(
-            app, http="h11", ws="none", log_level="error", access_log=False, server_header=False, proxy_headers=False,
-            limit_concurrency=connections + 1, timeout_keep_alive=5, timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=40_000,
+            app, http=partial(Connection, limit=limit, busy=busy), ws="none",  # type: ignore[arg-type]  # any factory
+            log_level="error", access_log=False, server_header=False, proxy_headers=False, backlog=BACKLOG,
+            timeout_keep_alive=30, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=40_000,
         )
     )  # fmt: skip
+
+
+def _open_files(wanted: int) -> int:
+    """How many files this process may have open, after asking the system for as many as `wanted`."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return wanted
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
+        return wanted
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return allowed
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -95,7 +116,7 @@ def _listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen()
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise

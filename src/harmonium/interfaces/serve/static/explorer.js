@@ -29,6 +29,7 @@ const say = (text) => (document.getElementById("status").textContent = text);
 
 // The API ------------------------------------------------------------------------------------------------------------
 
+const PATIENCE = 15000;  // milliseconds: how long a busy server is asked again, when it says to
 let token = null;
 class Problem extends Error {
   constructor(message, suggestions, unknown) {
@@ -41,10 +42,17 @@ async function api(path, values, signal) {
   const given = Object.entries(values || {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
   let response, body;
   try {
-    response = await fetch(`api/v1/${path}?${new URLSearchParams(given)}`, {
-      headers: token ? { Authorization: `Bearer ${token}` } : {}, signal,
-    });
-    body = await response.json();
+    const end = Date.now() + PATIENCE;
+    for (;;) {
+      response = await fetch(`api/v1/${path}?${new URLSearchParams(given)}`, {
+        headers: token ? { Authorization: `Bearer ${token}` } : {}, signal,
+      });
+      body = await response.json();
+      const pause = 1000 * Number(response.headers.get("Retry-After"));
+      if (response.status !== 503 || Date.now() + pause > end) break;
+      await new Promise((wake) => setTimeout(wake, pause));
+      if (signal) signal.throwIfAborted();
+    }
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The server does not answer. Is `harmonium serve` still running?", []);
@@ -214,6 +222,7 @@ function nearList(neighbours) {
 // Views --------------------------------------------------------------------------------------------------------------
 
 const views = {
+  __proto__: null,  // a name in the address is one of these views, and nothing that objects inherit
   async entity(values, signal) {
     const name = values.get("name"), later = api("predictions", { entity: name }, signal);
     later.catch(() => {});
@@ -416,6 +425,7 @@ function slider(range, ask, draw) {
     el("p", { class: "soft", id: "lambda-help" }, `A small λ lets the network reshape tokens; at ∞ they equal the composed vectors. λ must exceed the largest eigenvalue of W, ${short(range.largest_eigenvalue)}; trained with ${label(trained)}.`));
 }
 
+const STATES = new Map([["composed", "composed vector"], ["token", "token"], ["empty", "token of x = 0"]]);
 async function explain(triple, container) {
   container.replaceChildren(el("p", { class: "soft" }, "Computing the explanation; on large graphs this takes a while…"));
   say("Computing the explanation");
@@ -430,7 +440,7 @@ async function explain(triple, container) {
       el("p", {}, score, explanation.shift ? ` From composed vector to token its harmony rises by ${short(explanation.shift.gain)}; the shift has length ${short(explanation.shift.shared)} in common with all facts and ${short(explanation.shift.specific)} of its own.` : ""),
       ...explanation.notes.map((note) => el("p", { class: "soft" }, note)),
       parts.length ? table("Harmony = core harmony + faithfulness, at each state", ["state", "core", "faithfulness", "total"],
-        rows(parts, ([name, p]) => [[{ composed: "composed vector", token: "token", empty: "token of x = 0" }[name] || name], [short(p.core), true], [short(p.faithfulness), true], [short(p.total), true]])) : "",
+        rows(parts, ([name, p]) => [[STATES.get(name) || name], [short(p.core), true], [short(p.faithfulness), true], [short(p.total), true]])) : "",
       explanation.directions.length ? table("Directions of W with most effect on the score, with training facts far along them", ["examples", "contribution"],
         rows(explanation.directions, (d) => [[d.facts.slice(0, 2).map((f) => f.name.join(" · ")).join("; ")], [(d.contribution > 0 ? "+" : "") + short(d.contribution), true]])) : "",
       table("Nearest training facts; effect: estimated change of the score without them", ["fact", "distance", "effect"], rows(explanation.nearest, reason)),

@@ -1,0 +1,165 @@
+"""A POST request to a server that is not trusted: its answer is limited in size and time, and internal addresses are
+reached only if allowed, whatever a name resolves to. Redirects are not followed."""
+
+import ipaddress
+import socket
+import threading
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.version import __version__
+
+ANSWER_BYTES = 1 << 26
+ANSWER_SECONDS = 300.0  # from the connection to the last byte
+READ_BYTES = 1 << 16
+
+
+def post(url: str, form: bytes, accept: str, allow_internal: bool = False) -> bytes:
+    """The body of the answer to a form; anything but status 200 is an error, as is an answer that is too long or late."""
+    parts = _split(url)
+    connection = _connection(parts, allow_internal)
+    timer = threading.Timer(ANSWER_SECONDS, _hang_up, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        path = url.partition("#")[0] if connection.is_proxied else _path(parts)
+        headers = {"Accept": accept, "User-Agent": f"harmonium/{__version__}", "Connection": "close"}
+        connection.request("POST", path, form, headers | {"Content-Type": "application/x-www-form-urlencoded"})
+        body = _read(connection.getresponse(), url)
+        if connection.is_late:
+            raise TimeoutError
+        return body
+    except (OSError, HTTPException, ValueError) as error:  # a chunk may have no length, which is a ValueError
+        if connection.is_late or isinstance(error, TimeoutError):
+            raise HarmoniumError(f"{url}: no complete answer within {ANSWER_SECONDS:g} s; ask for less") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise HarmoniumError(f"{url}: cannot be reached, or its answer is broken ({reason})") from error
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address that can be asked."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a wrong one is an error now
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError as error:  # UnicodeError is one
+        raise HarmoniumError(f"{url}: no address of a server ({error})") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise HarmoniumError(f"{url}: expected http://host/path or https://host/path")
+    if parts.username is not None:
+        raise HarmoniumError(f"{url}: an address with a user name is not supported")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise HarmoniumError(f"{url}: no address of a server; write other characters as %XX")
+    return parts
+
+
+def _path(parts: SplitResult) -> str:
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _connection(parts: SplitResult, allow_internal: bool) -> Any:
+    """A connection to the server, or to the proxy that the environment sets for it."""
+    host, port, secure = parts.hostname or "", parts.port, parts.scheme == "https"
+    proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+    kind = _SecureConnection if secure else _Connection
+    if proxy is None:
+        connection = kind(host, port, timeout=ANSWER_SECONDS)
+        connection.allow_internal = allow_internal
+        return connection
+    with suppress(socket.gaierror):  # the proxy may know names that this machine does not
+        _check(host, port or 80, allow_internal)
+    way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    connection = kind(way.hostname or "", way.port, timeout=ANSWER_SECONDS)
+    connection.allow_internal = True  # the proxy itself, which the user chose
+    if secure:
+        connection.set_tunnel(host, port)
+    else:
+        connection.is_proxied = True
+    return connection
+
+
+class _Connection(HTTPConnection):
+    """A connection that looks at the address it connects to, so that a name cannot lead anywhere else."""
+
+    allow_internal = False
+    is_proxied = False  # the whole address is sent to a proxy
+    is_late = False
+    raw: socket.socket | None = None  # the connection forgets its own when the answer has begun
+
+    def connect(self) -> None:
+        self._create_connection = self._connect
+        super().connect()
+        self.raw = self.sock
+
+    def _connect(self, address: tuple[str, int], timeout: float, source: Any = None) -> socket.socket:
+        fault: OSError | None = None
+        for resolved in _check(*address, self.allow_internal):
+            try:
+                return socket.create_connection(resolved[:2], timeout, source)
+            except OSError as error:
+                fault = error
+        raise fault or OSError("no address")
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    """The same with TLS; the certificate is checked against the name."""
+
+
+def _check(host: str, port: int, allow_internal: bool) -> list[Any]:
+    """The addresses of a host; internal ones are an error unless allowed."""
+    addresses = [info[4] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    for address in addresses:
+        if not allow_internal and not _is_public(str(address[0])):
+            raise HarmoniumError(
+                f"http://{host}: {address[0]} is an internal address, which data from elsewhere could abuse; if you mean "
+                "it, read it once with `harmonium convert ... --allow-internal` (in Python: allow_internal=True)"
+            )
+    return addresses
+
+
+def _is_public(text: str) -> bool:
+    """Whether an address is on the public internet; an IPv4 address inside an IPv6 one counts by itself."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if inner is None and address in ipaddress.ip_network("64:ff9b::/96"):  # NAT64
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(str(inner))
+    return address.is_global and not address.is_multicast
+
+
+def _hang_up(connection: _Connection) -> None:
+    """End a connection from another thread, so that its read returns."""
+    connection.is_late = True
+    sock = connection.raw or connection.sock
+    if sock is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+def _read(response: HTTPResponse, url: str) -> bytes:
+    if 300 <= response.status < 400:
+        target = response.getheader("Location", "another address")
+        raise HarmoniumError(f"{url}: redirects to {target}, which is not followed; give that address if you trust it")
+    if response.status != 200:
+        message = " ".join(response.read(2000).decode("utf-8", "replace").split())[:300]
+        raise HarmoniumError(f"{url}: the endpoint answers {response.status} {response.reason}: {message}")
+    blocks, size = [], 0
+    while block := response.read1(READ_BYTES):
+        blocks.append(block)
+        size += len(block)
+        if size > ANSWER_BYTES:
+            raise HarmoniumError(
+                f"{url}: an answer of more than {ANSWER_BYTES >> 20:,} MiB; ask for less, or without a LIMIT for pages"
+            )
+    if response.length:  # read1 does not notice that the end is missing
+        raise HTTPException(f"{response.length:,} bytes are missing")
+    return b"".join(blocks)
