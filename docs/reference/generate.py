@@ -159,7 +159,7 @@ def settings() -> str:
             "lambda (`model.faithfulness`) and how to choose it.",
             table(["key", "meaning", "default"], rows),
             "## Compositions",
-            "Values of `model.composition`; a new one is [one formula](python.md#composition).",
+            "Values of `model.composition`; a new one is [one formula](python.md#composition), affine in each slot.",
             table(["name", "meaning"], formulas),
         ]
     )

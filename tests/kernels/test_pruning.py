@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from harmonium.data.triples import Slot
 from harmonium.evaluation.ranking import rank
 from harmonium.kernels import dispatch
 from harmonium.kernels.pruning import Pruner
 from harmonium.model.composition import Composition, find_composition
+from harmonium.model.exact_scores import Comparison
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from laws import random_triples
@@ -47,16 +47,17 @@ def test_ranks_equal_the_reference(name, slot, faithfulness, size_of_w, size_of_
     assert pruned.tied.equal(exact.tied)
 
 
-def compare(model: GradientGraph) -> tuple[Pruner, Tensor | None]:
-    scorer, facts = model.prepare(), random_triples(model, count=80)
-    slot_map = scorer.slot_map(Slot.TAIL, facts)
-    return scorer.pruner, scorer.pruner.comparable_scores(slot_map, scorer.entities, facts.tail)
+def compare(model: GradientGraph) -> tuple[Pruner, Comparison]:
+    scorer = model.prepare()
+    [comparison] = scorer.compare_blocks(Slot.TAIL, random_triples(model, count=80))
+    return scorer.pruner, comparison
 
 
 @torch.no_grad()
 def test_bounds_decide_most_and_say_so() -> None:
-    pruner, values = compare(model_of("hole", 1.0, 1.0, 100, None))
-    assert pruner.total == values.numel()
+    pruner, comparison = compare(model_of("hole", 1.0, 1.0, 100, None))
+    assert pruner.total == comparison.values.numel()
+    assert comparison.decide is None
     assert pruner.skipped > 0.9
 
 
@@ -64,5 +65,7 @@ def test_bounds_decide_most_and_say_so() -> None:
 def test_a_form_that_bounds_cannot_decide_is_scored_in_full(monkeypatch) -> None:
     monkeypatch.setattr("harmonium.kernels.pruning.MAX_DIRECTIONS", 1)
     model = model_of("hole", 50.0, 1e4, 1e-9, None)
-    assert compare(model)[1] is None
+    pruner, comparison = compare(model)
+    assert pruner.total == 0
+    assert comparison.decide is not None
     assert rank(model, random_triples(model), Slot.TAIL).values().min() >= 1

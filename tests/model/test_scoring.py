@@ -28,9 +28,10 @@ def test_a_scorer_needs_one_method() -> None:
     assert scorer.world is None
     [(first, scores)] = scorer.score_blocks(Slot.TAIL, queries)
     assert (first, scores.tolist()) == (0, [[0, 1, 2, 3]] * 2)
-    [(first, truth, values)] = scorer.compare_blocks(Slot.TAIL, queries)
-    assert (first, truth.tolist()) == (0, [[2], [3]])
-    assert torch.equal(values, scores)
+    assert scorer.exact_scores(Slot.TAIL, queries) is None
+    [comparison] = scorer.compare_blocks(Slot.TAIL, queries)
+    assert (comparison.start, comparison.low.tolist(), comparison.high.tolist()) == (0, [[2], [3]], [[2], [3]])
+    assert torch.equal(comparison.values, scores)
 
 
 @pytest.mark.parametrize("rows", [slice(1, 4), torch.tensor([3, 1, 3])], ids=["slice", "ids"])

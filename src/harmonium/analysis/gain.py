@@ -7,6 +7,7 @@ vector itself, and by H(mu(x), x). A negative change of rank is an improvement, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -49,17 +50,17 @@ def gain(
     triples = graph.split(split)
     if 2 * len(triples) > limit:
         triples = triples[torch.randperm(len(triples), generator=torch.Generator().manual_seed(seed))[: limit // 2]]
-    after = model.scorer()
-    before = replace(after, form=model.harmony.fold_unoptimised())
+    after, harmony = model.prepare(), deepcopy(model.harmony).double()
+    before = after.with_form(harmony.fold_unoptimised())
     changes: dict[str, RankChange] = {}
     for candidates in CANDIDATES:
         chosen = replace(protocol, candidates=candidates)
         evaluations = [evaluate_scorer(s, graph, chosen, triples, None, on, progress) for s in (before, after)]
         changes[candidates] = RankChange(*(evaluation.ranks.values(ties) for evaluation in evaluations))
-    form, folded = before.form, model.harmony.fold()
+    form, folded = harmony.fold_unoptimised(), harmony.fold()
     assert form.core is not None and folded.core is not None, "harmony has a matrix"
     core, vector = folded.core - form.core, folded.vector - form.vector
-    difference = QuadraticForm(core, vector, folded.constant, folded.basis).double()
+    difference = QuadraticForm(core, vector, folded.constant, folded.basis)
     gains = []
     for slot in (Slot.HEAD, Slot.TAIL):
         for chunk in triples.to(on).chunks(CHUNK):

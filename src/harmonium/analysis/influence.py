@@ -53,7 +53,7 @@ class Influence:
     @cached_property
     def scorer(self) -> EmbeddingScorer:
         with torch.no_grad():
-            return self.model.scorer()
+            return self.model.prepare()
 
     @cached_property
     def negatives(self) -> Tensor:  # (m,)

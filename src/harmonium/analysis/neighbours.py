@@ -195,7 +195,7 @@ class Guise:
 
     @cached_property
     def scorer(self) -> EmbeddingScorer:
-        return self.model.scorer()
+        return self.model.prepare()
 
     @cached_property
     def composed(self) -> Tensor:

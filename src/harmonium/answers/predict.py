@@ -23,7 +23,7 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.candidates import Mask, TopCandidates, chunk_size, select_block, top_candidates
+from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.errors import HarmoniumError, error_at
@@ -228,7 +228,7 @@ def answer_all(
         known_pairs = known.of(chunk)
         typed_pairs = None if typed is None or types is None else _typed_pairs(typed, types, slot, chunk)
         mask = _mask(barred, typed_pairs, known_pairs if new_only else None)
-        best = top_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
+        best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
         in_split = {split: are_known(facts, slot, chunk, best.ids) for split, facts in by_split.items()}
         is_known = torch.stack(list(in_split.values())).any(0)  # (n, k)
         others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
@@ -263,17 +263,18 @@ def _mask(barred: Tensor | None, typed: Pairs | None, known: Pairs | None) -> Ma
 
 
 def _to_answers(
-    names: Vocabulary, best: TopCandidates, in_split: dict[str, Tensor], probabilities: Tensor | None
+    names: Vocabulary, best: RankedCandidates, in_split: dict[str, Tensor], probabilities: Tensor | None
 ) -> Iterator[list[Answer]]:
     """The finite candidates of each query as answers."""
     splits = {split: flags.tolist() for split, flags in in_split.items()}
     rated = None if probabilities is None else probabilities.tolist()
-    for row, (indices, scores) in enumerate(zip(best.ids.tolist(), best.scores.tolist(), strict=True)):
+    columns = best.ids.tolist(), best.scores.tolist(), best.ranks.tolist()
+    for row, (indices, scores, ranks) in enumerate(zip(*columns, strict=True)):
         answers = []
-        for column, (index, score) in enumerate(zip(indices, scores, strict=True)):
+        for column, (index, score, rank) in enumerate(zip(indices, scores, ranks, strict=True)):
             if score > -torch.inf:
                 split = next((split for split in SPLITS if splits[split][row][column]), None)
                 probability = None if rated is None or math.isnan(rated[row][column]) else rated[row][column]
                 identity = index, names.ids[index], names.name(index)
-                answers.append(Answer(column + 1, *identity, score, split, probability))
+                answers.append(Answer(rank, *identity, score, split, probability))
         yield answers

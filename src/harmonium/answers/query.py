@@ -26,7 +26,7 @@ class Query:
 class Answer:
     """One candidate for the open slot."""
 
-    rank: int
+    rank: float  # among the answers to the query; equal ones share the middle of their ranks
     index: int  # the entity id in the model's tables (for an open relation: the relation id)
     id: str
     name: str

@@ -107,5 +107,8 @@ def _rate(
     scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature if fit else 1.0)
     others = count_other_answers(known, triples)
     probabilities = None if fit is None else fit.probabilities(triples.relation, scores, log_normaliser, others)
+    exact = scorer.exact_scores(slot, triples)
+    if exact is not None:  # the score that `predict` gives, whatever the batch
+        scores = exact.of_truth[0].to(scores.dtype)
     ranks = rank(scorer, triples, slot, known).values().tolist()
     return list(zip(scores.tolist(), optional_floats(probabilities, len(triples)), ranks, strict=True))

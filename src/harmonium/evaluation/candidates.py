@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
+from harmonium.model.exact_scores import ExactScores
 from harmonium.model.scoring import Scorer
 
 MAX_SCORES = {"cpu": 1 << 22, "cuda": 1 << 26}  # held at once: 16 MB on a CPU stay in its cache
+SPARE = 16  # candidates beyond those wanted that are scored exactly
 Mask = Callable[[int, Tensor], None]  # (first candidate of the block, its scores (n, m)): lowers scores in place
 
 
@@ -55,6 +57,55 @@ def top_candidates(
         scores, ids = [values], [torch.cat([*ids, start + best.indices], dim=1).gather(1, order)]
     assert log_normaliser is not None, "a scorer yields at least one block"
     return TopCandidates(scores[0], ids[0], log_normaliser)
+
+
+@dataclass(frozen=True)
+class RankedCandidates(TopCandidates):
+    """The best candidates by exact scores; equal ones in the order of their ids."""
+
+    ranks: Tensor  # (n, k) float64, from 1; equal candidates share the middle of their ranks
+
+
+@torch.no_grad()
+def ranked_candidates(
+    scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None, temperature: float = 1.0
+) -> RankedCandidates:
+    """The k best candidates, ordered and ranked as `rank` ranks them: what equal scores are does not depend on the chunk.
+
+    More than k are selected by scores of all candidates and ordered by exact ones, until no other one can be as good.
+    """
+    exact, spare = scorer.exact_scores(slot, queries), SPARE
+    while True:
+        best = top_candidates(scorer, slot, queries, k + spare, mask, temperature)
+        ranked = _in_exact_order(best, exact)
+        others = best.scores[:, -1].double()  # at least the scores of all other candidates
+        if exact is not None:
+            others = others + 2 * exact.error_of_faster_scores
+        is_last = best.scores.shape[1] < k + spare  # of all candidates
+        if is_last or bool(((ranked.scores[:, k - 1] > others) | (others == -torch.inf)).all()):
+            columns = (ranked.scores.to(best.scores.dtype), ranked.ids, ranked.ranks)
+            scores, ids, ranks = (column[:, :k] for column in columns)
+            return RankedCandidates(scores, ids, best.log_normaliser, ranks)
+        spare *= 8
+
+
+def _in_exact_order(best: TopCandidates, exact: ExactScores | None) -> RankedCandidates:
+    """Candidates by falling exact score; those that tie, within rounding, by id."""
+    n, k = best.ids.shape
+    scores, errors = best.scores.double(), torch.zeros_like(best.scores, dtype=torch.float64)
+    if exact is not None:
+        row = torch.arange(n, device=best.ids.device).repeat_interleave(k)
+        scores, errors = (column.view(n, k) for column in exact.of(row, best.ids.flatten()))
+        scores = scores.masked_fill(best.scores == -torch.inf, -torch.inf)
+    order = scores.argsort(dim=1, descending=True)
+    scores, errors, ids = (column.gather(1, order) for column in (scores, errors, best.ids))
+    apart = scores[:, :-1] - scores[:, 1:] > errors[:, :-1] + errors[:, 1:]  # neighbours that do not tie
+    group = torch.cat([torch.zeros_like(ids[:, :1]), apart.long().cumsum(1)], dim=1)  # (n, k): of equal candidates
+    order = (group * (ids.max() + 1) + ids).argsort(dim=1)
+    size = torch.zeros_like(group).scatter_add_(1, group, torch.ones_like(group))
+    last = size.cumsum(1)
+    ranks = (last - (size - 1) / 2).gather(1, group).double()
+    return RankedCandidates(scores.gather(1, order), ids.gather(1, order), best.log_normaliser, ranks)
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
+from harmonium.model.exact_scores import WeightedExactScores
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.errors import HarmoniumError
 
@@ -32,9 +33,18 @@ class Ensemble(Scorer):
     def prepare(self) -> Ensemble:
         return Ensemble([expert.prepare() for expert in self.experts], self.weights)
 
+    def exact_scores(self, slot: Slot, queries: Triples) -> WeightedExactScores | None:
+        parts = [expert.exact_scores(slot, queries) for expert in self.experts]
+        known = [part for part in parts if part is not None]
+        return WeightedExactScores(known, self._weights) if len(known) == len(parts) else None
+
+    @property
+    def _weights(self) -> Sequence[float]:
+        return self.weights or [1.0] * len(self.experts)
+
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_candidates)."""
-        weights = self.weights or [1.0] * len(self.experts)
+        weights = self._weights
         total = weights[0] * self.experts[0].score_slot(slot, queries)
         for weight, expert in zip(weights[1:], self.experts[1:], strict=True):
             total = total + weight * expert.score_slot(slot, queries)

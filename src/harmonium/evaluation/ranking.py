@@ -1,10 +1,11 @@
 """Ranking: where the true answer stands among all candidates.
 
-Ranks are found by counting (docs/math.md 2.10): compare the scores of a chunk of queries against a block of candidates
-with the score of the truth, and subtract the known answers among them. Memory is one chunk against one block; there is no
-mask over triples and no second table of vectors.
+Ranks are found by counting (docs/math.md 2.11): compare the scores of a chunk of queries against a block of candidates
+with the score of the truth, known answers excluded. Memory is one chunk against one block; there is no mask over triples
+and no second table of vectors.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -14,8 +15,11 @@ from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import chunk_size, select_block
 from harmonium.evaluation.metrics import Ranks
+from harmonium.model.exact_scores import Comparison
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
+
+Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate or column)
 
 
 @torch.no_grad()
@@ -63,41 +67,66 @@ def count_better(
     scorer: Scorer, queries: Triples, slot: Slot, known: KnownAnswers | None, candidates: CsrIndex | None
 ) -> Tensor:
     """(3, n): how many candidates other than the truth are better, are tied, and compete at all."""
-    corrections = _corrections(queries, slot, known, candidates)
+    excluded = _excluded(queries, slot, known)
+    given = None if candidates is None else candidates.lookup(queries.relation)
     counts = queries.head.new_zeros(3, len(queries))
-    for start, target, scores in scorer.compare_blocks(slot, queries):
-        if torch.isnan(scores.sum()) and torch.isnan(scores).any():  # opposite infinities also sum to nan
+    for comparison in scorer.compare_blocks(slot, queries):
+        values, width = comparison.values, comparison.values.shape[1]
+        if torch.isnan(values.sum()) and torch.isnan(values).any():  # opposite infinities also sum to nan
             raise HarmoniumError("the model's scores are not numbers; train again with a smaller learning rate")
-        if candidates is None:
-            flags = torch.empty_like(scores)  # sums of floating-point ones are quick, and exact up to 2^24 candidates
-            dtype = torch.float32 if scores.shape[1] < 2**24 else torch.float64
-            counts[0] += torch.gt(scores, target, out=flags).sum(1, dtype=dtype).long()
-            counts[1] += torch.eq(scores, target, out=flags).sum(1, dtype=dtype).long()
-            counts[2] += scores.shape[1]
-        row, column, sign = select_block(corrections, start, scores.shape[1])
-        score, true_score = scores[row, column], target[row, 0]
-        counts[0].index_add_(0, row, sign * (score > true_score))
-        counts[1].index_add_(0, row, sign * (score == true_score))
-        counts[2].index_add_(0, row, sign)
+        row, column = select_block(excluded, comparison.start, width)
+        values[row, column] = math.nan  # neither above, nor below, nor beside anything
+        if given is None:
+            counts[2] += width - row.bincount(minlength=len(queries))
+            near = _count_all(comparison, counts)
+        else:
+            given_row, given_column = select_block(given, comparison.start, width)
+            near = _count_given(comparison, (given_row, given_column), counts)
+        _count_near(comparison, *near, counts)
     if scorer.world is not None:
         scorer.world.all_reduce([counts])
     return counts
 
 
-def _corrections(
-    queries: Triples, slot: Slot, known: KnownAnswers | None, candidates: CsrIndex | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(row, candidate, sign) counted one by one: +1 for the given candidates, -1 for known answers and the truth."""
+def _excluded(queries: Triples, slot: Slot, known: KnownAnswers | None) -> Pairs:
+    """(row, candidate) of those that do not compete: the truth and the other known answers."""
     truth = queries[slot]
-    row, candidate = torch.arange(len(truth), device=truth.device), truth
-    if known is not None:
-        known_row, answer = known.of(queries)
-        other = answer != truth[known_row]
-        row, candidate = torch.cat([row, known_row[other]]), torch.cat([candidate, answer[other]])
-    if candidates is None:
-        return row, candidate, torch.full_like(row, -1)
-    competes = candidates.contains(queries.relation[row], candidate)
-    row, candidate = row[competes], candidate[competes]
-    given_row, given = candidates.lookup(queries.relation)
-    sign = torch.cat([torch.full_like(row, -1), torch.ones_like(given_row)])
-    return torch.cat([row, given_row]), torch.cat([candidate, given]), sign
+    row = torch.arange(len(truth), device=truth.device)
+    if known is None:
+        return row, truth
+    known_row, answer = known.of(queries)
+    other = answer != truth[known_row]
+    return torch.cat([row, known_row[other]]), torch.cat([truth, answer[other]])
+
+
+def _count_all(comparison: Comparison, counts: Tensor) -> Pairs:
+    """Count the candidates that are clearly better; returns the (row, column) of those near to the true answer."""
+    values, low, high = comparison.values, comparison.low, comparison.high
+    flags = torch.empty_like(values)  # sums of floating-point ones are quick, and exact up to 2^24 candidates
+    dtype = torch.float32 if values.shape[1] < 2**24 else torch.float64
+    better = torch.gt(values, high, out=flags).sum(1, dtype=dtype).long()
+    not_worse = torch.ge(values, low, out=flags).sum(1, dtype=dtype).long()
+    counts[0] += better
+    rows = (not_worse > better).nonzero()[:, 0]
+    part = values[rows]
+    row, column = ((part >= low[rows]) & (part <= high[rows])).nonzero(as_tuple=True)
+    return rows[row], column
+
+
+def _count_given(comparison: Comparison, given: Pairs, counts: Tensor) -> Pairs:
+    """The same for the candidates (row, column) alone, and count how many of them compete."""
+    row, column = given
+    value, low, high = comparison.values[given], comparison.low[row, 0], comparison.high[row, 0]
+    counts[0].index_add_(0, row, (value > high).long())
+    counts[2].index_add_(0, row, (~value.isnan()).long())
+    near = (value >= low) & (value <= high)
+    return row[near], column[near]
+
+
+def _count_near(comparison: Comparison, row: Tensor, column: Tensor, counts: Tensor) -> None:
+    """Count those candidates near to the true answer that beat it or tie with it."""
+    if not len(row):
+        return
+    ahead = torch.zeros_like(row) if comparison.decide is None else comparison.decide(row, column)
+    counts[0].index_add_(0, row, (ahead > 0).long())
+    counts[1].index_add_(0, row, (ahead == 0).long())

@@ -38,7 +38,7 @@ class QuadraticForm:
         directions = directions if orthonormal is None else orthonormal @ directions
         order = values.abs().argsort(descending=True)
         values, directions = values[order], directions.T[order]
-        kept = values.abs() > values.abs().max() * len(values) * torch.finfo(self.core.dtype).eps
+        kept = values.abs() > values.abs().max() * torch.finfo(self.core.dtype).eps
         return values[kept].to(self.core.dtype), directions[kept].to(self.core.dtype)
 
     def spectrum(self) -> Tensor:
@@ -48,10 +48,13 @@ class QuadraticForm:
         values: Tensor = torch.linalg.eigvalsh(orthonormalise(self.core, self.basis)[1])
         return values.flip(0)
 
+    def to(self, dtype: torch.dtype) -> QuadraticForm:
+        core = None if self.core is None else self.core.to(dtype)
+        basis = None if self.basis is None else self.basis.to(dtype)
+        return QuadraticForm(core, self.vector.to(dtype), self.constant.to(dtype), basis)
+
     def double(self) -> QuadraticForm:
-        core = None if self.core is None else self.core.double()
-        basis = None if self.basis is None else self.basis.double()
-        return QuadraticForm(core, self.vector.double(), self.constant.double(), basis)
+        return self.to(torch.float64)
 
     def __call__(self, composed: Tensor) -> Tensor:
         """(..., dim) -> (...)."""

@@ -112,6 +112,20 @@ def linear_query(form: QuadraticForm, slot_map: SlotMapLike) -> tuple[Tensor, Te
     return slot_map.transpose(slope), form(offset)[:, None]
 
 
+def quadratic_size(form: QuadraticForm, slot_map: SlotMapLike) -> Tensor:
+    """(b,): the size of the quadratic terms that `all_scores` adds up, for candidates of unit length."""
+    if form.core is None:
+        return form.vector.new_zeros(len(slot_map))
+    if _is_smaller(form, slot_map):
+        return _pulled_back(form, slot_map).square().sum((-2, -1)).sqrt()
+    values, directions = form.principal
+    step = max(1, PIECE // max(1, directions.numel()))
+    starts = range(0, len(slot_map), step)
+    parts = [slot_map.select(slice(start, start + step)).pull_back(directions) for start in starts]
+    squares = torch.cat([vectors.square().sum(-1) for vectors in parts])  # (b, k)
+    return (values * squares).square().sum(-1).sqrt()  # not their sum: rounding errors are independent
+
+
 def _linear_scores(constant: Tensor, query: Tensor, candidates: Tensor) -> Tensor:
     """(b, n): query . candidate + constant."""
     return torch.addmm(constant, query, _padded(candidates).T)[:, : len(candidates)]

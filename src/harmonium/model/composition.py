@@ -1,7 +1,9 @@
 """Compositions: how the vectors of head, relation and tail become one triplet vector.
 
-A composition is one formula, linear (or affine) in each slot, broadcasting over leading dimensions. What the rest of
-the library needs (slot maps, all-entity scores, tokens, neighbourhoods) is derived from it. To add one:
+A composition is one formula, affine in each slot, broadcasting over leading dimensions: with the vectors of two slots
+given, it is a linear map of the third plus a constant. What the rest of the library needs (slot maps, all-entity scores,
+tokens, neighbourhoods) is derived from it, so a formula that is not affine in each slot is refused when a model is built
+(composition_check.py). To add one:
 
     class Mine(Composition):
         def compose(self, head, relation, tail):
@@ -27,7 +29,7 @@ MAX_DIM = 20_000  # coordinates of a composed vector
 
 
 class Composition(ABC):
-    """One formula; everything else has a default that follows from it."""
+    """One formula, affine in each slot; everything else has a default that follows from it."""
 
     registry: ClassVar[dict[str, type[Composition]]] = {}
     name: ClassVar[str]
@@ -41,7 +43,10 @@ class Composition(ABC):
 
     @abstractmethod
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """(..., entity_dim), (..., relation_dim), (..., entity_dim) -> (..., dim)."""
+        """(..., entity_dim), (..., relation_dim), (..., entity_dim) -> (..., dim), affine in each of the three.
+
+        With two of the vectors given, compose(w u + (1 - w) v) = w compose(u) + (1 - w) compose(v) in the third.
+        """
 
     def relation_dim(self, entity_dim: int) -> int:
         """The default size of a relation vector."""
@@ -75,9 +80,11 @@ class Composition(ABC):
 
     def dim(self, entity_dim: int, relation_dim: int) -> int:
         """The size of the composed vector."""
+        from harmonium.model.composition_check import compose
+
         self.check(entity_dim, relation_dim)
         entity = torch.zeros(entity_dim)
-        return self.compose(entity, torch.zeros(relation_dim), entity).shape[-1]
+        return compose(self, entity, torch.zeros(relation_dim), entity).shape[-1]
 
 
 @dataclass(frozen=True)
@@ -115,9 +122,12 @@ class SlotMap:
         mask = None if self.mask is None else self.mask[rows]
         return replace(self, first=self.first[rows], second=self.second[rows], relation_ids=relation_ids, mask=mask)
 
+    def to(self, dtype: torch.dtype) -> SlotMap:
+        mask = None if self.mask is None else self.mask.to(dtype)
+        return replace(self, first=self.first.to(dtype), second=self.second.to(dtype), mask=mask)
+
     def double(self) -> SlotMap:
-        mask = None if self.mask is None else self.mask.double()
-        return replace(self, first=self.first.double(), second=self.second.double(), mask=mask)
+        return self.to(torch.float64)
 
     @property
     def zeros(self) -> Tensor:
@@ -166,7 +176,8 @@ def find_composition(name: str) -> Composition:
     if name not in Composition.registry:
         known = ", ".join(sorted(Composition.registry))
         raise HarmoniumError(
-            f"no composition '{name}'; there are {known}. Import your composition first (--plugin FILE.py)"
+            f"no composition '{name}'; there are {known}. Import your own, a formula that is affine in each slot, first "
+            "(--plugin FILE.py)"
         )
     return Composition.registry[name]()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,18 +33,27 @@ class EntityVectors:
     def of(self, ids: Tensor) -> Tensor:
         """(..., entity_dim): the vectors of these ids, wherever they are held."""
         if self.sharded is None:
-            return self.convert(F.embedding(ids.to(self.table.device), self.table))
+            return self.local(ids)
         distinct, positions = ids.unique(return_inverse=True)
         return self.convert(F.embedding(positions, self.sharded.fetch(distinct)))
+
+    def local(self, ids: Tensor) -> Tensor:
+        """(..., entity_dim): the vectors of these ids, all of them held by this process."""
+        offset = 0 if self.sharded is None else self.sharded.offset
+        return self.convert(F.embedding((ids - offset).to(self.table.device), self.table))
 
     def convert(self, rows: Tensor) -> Tensor:
         """Vectors from rows of the table."""
         rows = rows.to(self.like)
         return unit_rows(rows) if self.normalise else rows
 
-    @property
-    def in_one_block(self) -> bool:
-        return len(self.table) <= self.block_size and self.sharded is None
+    @cached_property
+    def longest(self) -> Tensor:
+        """The length of the longest local vector."""
+        if self.normalise:
+            return self.like.new_ones(())
+        lengths = [torch.linalg.vector_norm(rows, dim=-1).max() for _, rows in self.blocks() if len(rows)]
+        return torch.stack(lengths).max() if lengths else self.like.new_zeros(())
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """For each block: the id of its first entity, and vectors (block, entity_dim). Sharded: the local rows."""

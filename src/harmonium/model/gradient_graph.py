@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from harmonium.data.triples import Slot, Triples
 from harmonium.kernels.unit_rows import unit_rows
 from harmonium.model.composition import Composition
+from harmonium.model.composition_check import check_own_composition
 from harmonium.model.entity_vectors import EntityVectors
 from harmonium.model.harmony import Harmony, Sum, xavier_limit
 from harmonium.model.scoring import EmbeddingScorer, Scorer
@@ -51,6 +53,7 @@ class GradientGraph(nn.Module, Scorer):
         super().__init__()
         relation_dim = relation_dim or composition.relation_dim(entity_dim)
         dim = composition.dim(entity_dim, relation_dim)
+        check_own_composition(composition, entity_dim, relation_dim)
         if form.dim != dim:
             raise HarmoniumError(f"the form has {form.dim} dimensions, {composition.name} composes {dim}")
         self.composition, self.form = composition, form
@@ -119,6 +122,9 @@ class GradientGraph(nn.Module, Scorer):
     def relations(self, ids: Tensor | None = None) -> Tensor:
         """(..., relation_dim): the vectors of these relations; default: of all, then the reciprocal ones."""
         rows = self.relation if ids is None else F.embedding(ids.to(self.relation.device), self.relation)
+        return self._convert(rows)
+
+    def _convert(self, rows: Tensor) -> Tensor:
         return unit_rows(rows) if self.normalise else rows
 
     def _sharded_table(self) -> ShardedTable | None:
@@ -168,7 +174,14 @@ class GradientGraph(nn.Module, Scorer):
 
     @torch.no_grad()
     def prepare(self) -> EmbeddingScorer:
-        return self.scorer()
+        """Comparisons are decided by the stored parameters in float64: normalised, folded and scored there."""
+        scorer = self.scorer().prepare()
+        if scorer.exact is None:
+            return scorer
+        exact = replace(scorer.exact, relations=self._convert(self.relation.double()))
+        table = replace(scorer.entity_vectors, table=self.entity, like=exact.relations, normalise=self.normalise)
+        scorer = replace(scorer, exact=replace(exact, entity_vectors=table))
+        return scorer.with_form(deepcopy(self.form).double().fold())
 
     def _entity_vectors(self, rows: Tensor | None, has_linear_form: bool) -> EntityVectors:
         """The table is normalised whole only where that is cheapest.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.kernels import dispatch
 from harmonium.kernels.gather import gather_with_table
 from harmonium.kernels.interfaces import Loss
+from harmonium.kernels.pair_scores import PairScores
 from harmonium.kernels.pruning import Pruner
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.composition import Composition, SlotMap
 from harmonium.model.dropout import QueryDropout
 from harmonium.model.entity_vectors import EntityVectors
+from harmonium.model.exact_scores import Comparison, ExactScores, ExactSlotScores
 
 if TYPE_CHECKING:
     from harmonium.runtime.distributed import World
@@ -41,13 +43,20 @@ class Scorer(ABC):
         """For each block of candidates: the id of its first one, and the scores (n, block)."""
         yield 0, self.score_slot(slot, queries)
 
-    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """For each block: the id of its first candidate, the true answer's value (n, 1) and the candidates' (n, block).
+    def exact_scores(self, slot: Slot, queries: Triples) -> ExactScores | None:
+        """Scores in float64 where those of `score_slot` are rounded; None: those are compared as they are."""
+        return None
 
-        Values order the candidates above, beside and below the true answer as scores do, and may differ from scores.
-        """
+    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[Comparison]:
+        """Each block of candidates compared with the true answer of each query."""
+        exact = self.exact_scores(slot, queries)
+        if exact is not None:
+            for start, scores in self.score_blocks(slot, queries):
+                yield Comparison.within_error(start, scores, exact)
+            return
         scores = self.score_slot(slot, queries)
-        yield 0, scores.gather(1, queries[slot][:, None]), scores
+        true_scores = scores.gather(1, queries[slot][:, None])
+        yield Comparison(0, scores, true_scores, true_scores)
 
     @property
     def world(self) -> World | None:
@@ -68,6 +77,26 @@ class EmbeddingScorer(Scorer):
     relations: Tensor  # (n_relations, relation_dim), or twice as many rows with reciprocal relations
     reciprocal: bool
     sorted_by_relation: bool = False  # whether queries come in the order of their relations
+    exact: EmbeddingScorer | None = None  # the same in float64, which decides comparisons
+
+    def prepare(self) -> EmbeddingScorer:
+        """With its numbers in float64 beside it (a device without float64 compares rounded scores)."""
+        if self.exact is not None or self.relations.device.type == "mps":
+            return self
+        relations = self.relations.double()
+        exact = replace(
+            self,
+            form=self.form.double(),
+            entity_vectors=replace(self.entity_vectors, like=relations),
+            relations=relations,
+        )
+        return replace(self, exact=exact)
+
+    def with_form(self, form: QuadraticForm) -> EmbeddingScorer:
+        """With another form, of any precision; its constant is left out."""
+        form = replace(form, constant=torch.zeros_like(form.constant))
+        exact = None if self.exact is None else replace(self.exact, form=form.double())
+        return replace(self, form=form.to(self.relations.dtype), exact=exact)
 
     @property
     def n_relations(self) -> int:
@@ -84,7 +113,14 @@ class EmbeddingScorer(Scorer):
 
     @cached_property
     def pruner(self) -> Pruner:
-        return Pruner(self.form)
+        form = self.form if self.exact is None else self.exact.form
+        return Pruner(form.double(), self.relations.dtype)
+
+    @cached_property
+    def longest(self) -> dict[Slot, Tensor]:
+        """The length of the longest candidate for each slot."""
+        entity, relation = self.entity_vectors.longest, torch.linalg.vector_norm(self.relations, dim=-1).max()
+        return {Slot.HEAD: entity, Slot.RELATION: relation, Slot.TAIL: entity}
 
     def for_batch(self, batch: Triples, dropout: QueryDropout | None = None) -> BatchScorer:
         return BatchScorer(self, batch, dropout)
@@ -112,26 +148,37 @@ class EmbeddingScorer(Scorer):
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         return self.for_batch(queries).score_slot(slot)
 
-    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """With several blocks the true answers stand in the matrix product of each, so that equal scores stay equal."""
-        slot_map, truth = self.slot_map(slot, queries), queries[slot]
-        if slot is Slot.RELATION or self.entity_vectors.in_one_block:
-            values = self.comparable_scores(slot_map, self.candidates(slot), truth)
-            yield 0, values.gather(1, truth[:, None]), values
-            return
-        true_vectors = self.entity_vectors.of(truth)
-        columns = torch.arange(len(truth), device=truth.device)
-        for start, candidates in self.entity_vectors.blocks():
-            values = self.comparable_scores(slot_map, torch.cat([true_vectors, candidates]), columns)
-            yield start, values.gather(1, columns[:, None]), values[:, len(columns) :]
+    def exact_scores(self, slot: Slot, queries: Triples) -> ExactSlotScores | None:
+        if self.exact is None:
+            return None
+        exact = self.exact
+        pairs = PairScores(exact.form, exact.slot_map(slot, queries))
+        candidates = exact.candidates(slot) if slot is Slot.RELATION else exact.entity_vectors
+        return ExactSlotScores(pairs, candidates, queries[slot], exact.longest[slot], self.relations.dtype)
 
-    def comparable_scores(self, slot_map: SlotMap, candidates: Tensor, truth: Tensor) -> Tensor:
-        """(n, m): values that compare with those in the columns `truth` (n,) as scores do; by bounds where faster."""
-        if self.form.core is not None and dispatch.pruning_allowed():
-            values = self.pruner.comparable_scores(slot_map, candidates, truth)
-            if values is not None:
-                return values
-        return dispatch.all_scores(self.form, slot_map, candidates)
+    def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[Comparison]:
+        """By bounds where that is faster (kernels/pruning.py)."""
+        exact = self.exact_scores(slot, queries)
+        if exact is None:
+            yield from super().compare_blocks(slot, queries)
+            return
+        slot_map = exact.slot_map.to(self.relations.dtype)
+        true_scores, true_errors = (
+            exact.of_truth
+        )  # fetched by all processes together, whether or not they hold candidates
+        for start, candidates in self.candidate_blocks(slot):
+            if not len(candidates):
+                continue
+            values = None
+            if self.form.core is not None and dispatch.pruning_allowed():
+                decide = exact.decide_from(start)
+                values = self.pruner.comparable_scores(slot_map, candidates, true_scores, 4 * true_errors, decide)
+            if values is None:
+                scores = dispatch.all_scores(self.form, slot_map, candidates)
+                yield Comparison.within_error(start, scores, exact)
+            else:
+                zero = values.new_zeros(len(queries), 1)
+                yield Comparison(start, values, zero, zero)
 
 
 class BatchScorer:

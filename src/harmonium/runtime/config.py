@@ -35,7 +35,10 @@ def option(
 
 @dataclass(frozen=True)
 class ModelConfig:
-    composition: str = option("hole", "How head, relation and tail become one vector: distmult, hole, complex, ...")
+    composition: str = option(
+        "hole",
+        "How head, relation and tail become one vector: distmult, hole, complex, ..., or your own (affine in each slot).",
+    )
     entity_dim: int = option(64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS)
     entity_dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of stored entity vectors; bfloat16 halves their memory and is rounded stochastically."

@@ -43,7 +43,8 @@ for group, commands in COMMANDS.items():
 def global_options(
     context: typer.Context,
     plugin: Annotated[
-        list[Path] | None, option("FILE.py", "Import a Python file first, e.g. with a Composition; repeatable.")
+        list[Path] | None,
+        option("FILE.py", "Import a Python file first, e.g. with a Composition (affine in each slot); repeatable."),
     ] = None,
     version: Annotated[bool, flag("Print the version and exit.", "--version", is_eager=True)] = False,
 ) -> None:

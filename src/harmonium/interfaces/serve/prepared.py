@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import torch
@@ -16,6 +16,7 @@ from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
 from harmonium.interfaces.serve.results import LambdaRange
+from harmonium.model.exact_scores import ExactScores
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.runtime.errors import HarmoniumError
@@ -61,9 +62,13 @@ class KnownScores(Scorer):
     """The scores (1, n) of one query, to rank many of its answers by."""
 
     scores: Tensor
+    scorer: Scorer  # that made them
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         return self.scores.repeat(len(queries), 1)
+
+    def exact_scores(self, slot: Slot, queries: Triples) -> ExactScores | None:
+        return self.scorer.exact_scores(slot, queries)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class PreparedGuise(Guise):
 
     @cached_property
     def scores(self) -> KnownScores:
-        return KnownScores(self.scorer.score_slot(self.slot, self.triple))
+        return KnownScores(self.scorer.score_slot(self.slot, self.triple), self.scorer)
 
     def ranks(self, entities: Tensor) -> list[float]:
         candidates = self.graph.slot_candidates(self.slot) if self.typed else None
@@ -99,8 +104,7 @@ class LambdaFamily:
             return self.harmony, self.scorer
         harmony = copy(self.harmony)
         harmony.faithfulness = faithfulness
-        form = harmony.fold()
-        return harmony, replace(self.scorer, form=replace(form, constant=torch.zeros_like(form.constant)))
+        return harmony, self.scorer.with_form(deepcopy(harmony).double().fold())
 
     @cached_property
     @torch.no_grad()

@@ -37,7 +37,10 @@ def missing_probabilities(probabilities: Sequence[float | None]) -> str | None:
 
 
 def show_answers(query: str, answers: Sequence[Answer]) -> None:
-    rows = [[a.rank, a.name, a.score, fact_status(a.known), "" if a.known else percent(a.probability)] for a in answers]
+    rows = [
+        [f"{a.rank:g}", a.name, a.score, fact_status(a.known), "" if a.known else percent(a.probability)]
+        for a in answers
+    ]
     caption = missing_probabilities([answer.probability for answer in answers if not answer.known])
     console.table(f"({query})", ["rank", "answer", "score", "fact", "probability"], rows, caption)
 
