@@ -12,7 +12,7 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -128,7 +128,7 @@ def resealed(file: Path) -> None:
     folder = file.parent
     manifest = json.loads((folder / "run.json").read_bytes())
     manifest.pop("sha256")
-    manifest["files"][file.name] = storage.digest(file.read_bytes())
+    manifest["files"][file.name] = asdict(storage.FileRecord(file.stat().st_size, storage.digest(file.read_bytes())))
     (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
     Run.load(folder)
 
@@ -152,7 +152,9 @@ def small_graph() -> Graph:
 def run_files() -> dict[str, bytes]:
     graph, config = make_graph(), Config.read(None, ["model.entity_dim=4", "model.rank=1"])
     torch.manual_seed(0)
-    run = Run(config, graph, build_model(config.model, 12, 3), History([{"epoch": 1, "loss": 1.0}], 1, "end"))
+    run = Run(
+        config, graph, build_model(config.model, 12, 3), History([{"epoch": 1, "loss": 1.0, "seconds": 2.0}], 1, "end")
+    )
     with tempfile.TemporaryDirectory() as folder:
         run.save(Path(folder) / "run")
         return {file.name: file.read_bytes() for file in sorted((Path(folder) / "run").iterdir())}

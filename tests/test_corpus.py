@@ -55,7 +55,8 @@ def add_case(run: Path, case: Path, folder: Path) -> Path:
     if not (case / "run.json").exists():
         manifest = json.loads((folder / "run.json").read_bytes())
         manifest.pop("sha256")
-        manifest["files"] |= {file.name: storage.digest(file.read_bytes()) for file in case.iterdir()}
+        for file in case.iterdir():
+            manifest["files"][file.name] = storage.FileRecord(file.stat().st_size, storage.digest(file.read_bytes()))
         (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
     return folder
 

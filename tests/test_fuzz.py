@@ -52,5 +52,5 @@ def test_the_seeds_are_valid(name: str) -> None:
 
 def test_earlier_failures() -> None:
     assert attempt(targets()["libkge entity_strings.del"], b"9" * 5000 + b"\tnobody\n")
-    assert not attempt(targets()["run run.json"], b'{"format": 3, "made": "\\ud800", "sha256": ""}')
+    assert not attempt(targets()["run run.json"], b'{"format": 4, "made": "\\ud800", "sha256": ""}')
     assert attempt(targets()["nt"], b"<urn:harmonium:name:a%0Ab%09c> <u:r> <urn:harmonium:name:> .\n")

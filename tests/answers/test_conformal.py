@@ -10,14 +10,16 @@ import torch
 
 import harmonium
 from harmonium.answers import conformal
-from harmonium.answers.conformal import AnswerSets, Surprises, answer_sets_for, fit_answer_sets
+from harmonium.answers.conformal import Surprises, answer_sets_for, fit_answer_sets
 from harmonium.answers.predict import predict_file
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest
 from harmonium.run.run import Run
+from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
 from small import make_graph, make_run, random_model
 
@@ -176,7 +178,8 @@ def test_what_cannot_be_covered_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, file = replace(run, path=tmp_path), tmp_path / "conformal.json"
+    folder = run.save(tmp_path / "run")
+    run, file = replace(run, path=folder), folder / "conformal.json"
     monkeypatch.setattr(conformal, "_made", {})
     first = answer_sets_for(run)
     monkeypatch.setattr(conformal, "_made", {})
@@ -184,14 +187,15 @@ def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: py
         patch.setattr(conformal, "fit_answer_sets", lambda *_, **__: pytest.fail("fitted again"))
         assert answer_sets_for(run) == first
     kept = json.loads(file.read_text(encoding="utf-8"))
-    tail = kept["slots"]["tail"]
-    damaged: list[object] = [[], kept | {"of": "another"}, kept | {"format": 0}]
+    tail, good = kept["answer_sets"]["slots"]["tail"], file.read_bytes()
+    damaged: list[object] = [[], kept | {"more": 1}, kept | {"format": 0}]
     damaged += [
-        kept | {"slots": {"tail": tail | change}}
+        kept | {"answer_sets": {"slots": {"tail": tail | change}}}
         for change in ({"surprise": [math.nan] * len(tail["surprise"])}, {"typed": []}, {"temperature": 0})
     ]
     for content in damaged:
-        file.write_text(json.dumps(content), encoding="utf-8")
+        stored, record = manifest.read(folder), storage.write(file, json.dumps(content).encode())
+        manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
         monkeypatch.setattr(conformal, "_made", {})
         assert answer_sets_for(run) == first
-    assert AnswerSets.from_json(json.loads(file.read_text(encoding="utf-8"))) == first
+        assert file.read_bytes() == good

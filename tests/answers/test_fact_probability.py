@@ -22,6 +22,7 @@ from harmonium.answers.fact_probability import (
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.run.run import History
+from harmonium.runtime import schema, storage
 from harmonium.runtime.config import Config, ModelConfig
 from small import TableScorer, make_graph, untrained
 
@@ -83,7 +84,7 @@ def test_log_odds_are_a_regression_for_each_relation() -> None:
     expected = inputs @ weights + torch.tensor([0, 1, 1, 0]) * (inputs @ own)
     log_odds = calibration.log_odds(facts_of(features, torch.tensor([3, 7, 7, 0])))
     torch.testing.assert_close(log_odds, expected)
-    assert FactCalibration.from_json(json.loads(json.dumps(calibration.to_json()))) == calibration
+    assert schema.read(FactCalibration, json.loads(storage.to_json(calibration))) == calibration
     assert len(calibration.log_odds(CandidateFacts.cat([]))) == 0
 
 
@@ -169,10 +170,13 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
     again = Run.load(tmp_path / "run")
     assert (fact_calibration_for(again), fact_calibration_for(again, typed=False)) == (typed, untyped)
     assert fits == [True, False]
-    for content in ("", "[]", '{"of": "another run"}'):
+    file = tmp_path / "run" / "fact_calibration.typed.json"
+    good = file.read_bytes()
+    for content in (b"", b"[]", good.replace(b"0", b"1")):
         monkeypatch.setattr(fact_probability, "_fitted", {})
-        (tmp_path / "run" / fact_probability.FILE).write_text(content)
+        file.write_bytes(content)
         assert fact_calibration_for(again) == typed
+        assert file.read_bytes() == good
     assert fits == [True, False, True, True, True]
 
 

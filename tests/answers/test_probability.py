@@ -18,7 +18,9 @@ from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest
 from harmonium.run.run import Run
+from harmonium.runtime import storage
 from small import make_graph, make_run, random_model
 
 COUNT = 60  # entities of the world below
@@ -204,9 +206,9 @@ def run() -> Run:
 
 def test_a_run_is_calibrated_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probability, "_fitted", {})
-    run = replace(run, path=tmp_path)
+    run = replace(run, path=run.save(tmp_path / "run"))
     first = calibration_for(run)
-    assert Calibration.from_json(json.loads((tmp_path / "calibration.json").read_text())) == first
+    assert "calibration.json" in manifest.read(tmp_path / "run").files
     monkeypatch.setattr(probability, "fit_calibration", lambda *_, **__: pytest.fail("fitted again"))
     assert calibration_for(replace(run, path=None)) == first
     monkeypatch.setattr(probability, "_fitted", {})
@@ -214,11 +216,11 @@ def test_a_run_is_calibrated_once(run: Run, tmp_path: Path, monkeypatch: pytest.
 
 
 def damage(text: str) -> list[str]:
-    """Files that no fit writes: not of this content, of another format, or with numbers that cannot be."""
+    """Files that no fit writes: of another format, or with numbers that cannot be."""
     kept = json.loads(text)
-    fit = next(iter(kept["slots"].values()))
+    fit = next(iter(kept["calibration"]["fits"].values()))
     log_odds = next(iter(fit["log_odds"].values()))
-    damaged = ["", "[]", "{}", "\ufffd", json.dumps(kept | {"of": "another"}), json.dumps(kept | {"format": 1})]
+    damaged = ["", "[]", "{}", "\ufffd", json.dumps(kept | {"more": 1}), json.dumps(kept | {"format": 1})]
     for name, values in (("slopes", [-1.0]), ("slopes", []), ("intercepts", [math.nan]), ("known", math.inf)):
         before, log_odds[name] = log_odds[name], values
         damaged.append(json.dumps(kept))
@@ -228,12 +230,19 @@ def damage(text: str) -> list[str]:
 
 @pytest.mark.parametrize("number", range(10))
 def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Path, monkeypatch, number: int) -> None:
-    run, file = replace(run, path=tmp_path), tmp_path / "calibration.json"
+    """Also where its checksum is right, as that of another version would be."""
+    folder = run.save(tmp_path / "run")
+    run, file = replace(run, path=folder), folder / "calibration.json"
     monkeypatch.setattr(probability, "_fitted", {})
-    first = calibration_for(run)
-    file.write_text(damage(file.read_text(encoding="utf-8"))[number], encoding="utf-8")
-    monkeypatch.setattr(probability, "_fitted", {})
-    assert calibration_for(run) == first
+    first, good = calibration_for(run), file.read_bytes()
+    for sealed in (False, True):
+        record = storage.write(file, damage(good.decode())[number].encode())
+        if sealed:
+            stored = manifest.read(folder)
+            manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
+        monkeypatch.setattr(probability, "_fitted", {})
+        assert calibration_for(run) == first
+        assert file.read_bytes() == good
     with torch.no_grad():
         run.model.entity.mul_(-1).add_(0.3)
     other = Calibration("other", {})

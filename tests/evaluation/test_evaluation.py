@@ -16,6 +16,7 @@ from harmonium.evaluation.evaluation import (
     evaluate_scorer,
     evaluate_with_baselines,
 )
+from harmonium.evaluation.metrics import METRICS
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError
 from small import make_graph, random_table
@@ -74,12 +75,12 @@ def test_a_summary_comes_back_from_json(protocol: EvaluateConfig) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"metrics": {"mrr": 1}}, "KeyError 'mr'"),
-        ({"metrics": {"mr": "high"}}, "mr is 'high', not a number"),
-        ({"metrics": 3}, "TypeError"),
+        ({"metrics": {"mrr": 1}}, "metrics.amri is missing"),
+        ({"metrics": dict.fromkeys(METRICS, "high")}, "metrics.mr must be a number, not 'high'"),
+        ({"metrics": 3}, "metrics must be an object, not 3"),
         ({"protocol": {"ties": "never"}}, "ties is one of .* not 'never'"),
-        ({"by_side": []}, "AttributeError"),
-        ({"estimate": {}}, "KeyError"),
+        ({"by_side": []}, "by_side must be an object"),
+        ({"estimate": {}}, "estimate.facts is missing"),
     ],
 )
 def test_a_damaged_summary_is_refused(change: dict[str, object], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -282,7 +283,7 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
         if now.step == 10:
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
-    message = rf"cannot be written \(File too large\); `harmonium resume {path}`"
+    message = rf"cannot be written \(File too large\); no other .*`harmonium resume {path} .*` continues from step 9"
     with largest_file(1 << 30), pytest.raises(HarmoniumError, match=message):
         train(GRAPH, config(KINDS[0]), path, progress=progress)
     assert "no checkpoint at step 12 (File too large)" in caplog.messages[0]
@@ -291,6 +292,44 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
     assert not list((path / "checkpoints").glob("*.draft"))
     harmonium.resume(path)
     assert outcome(path) == expected
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_a_finished_training_that_no_checkpoint_holds_is_written_elsewhere(
+    step: int, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the run folder is full from a step on, before the first checkpoint or after it; others are not."""
+    disk, steps, write = tmp_path / "disk", [0], storage.write
+
+    def write_while_there_is_space(path: Path, content: Any) -> storage.FileRecord:
+        if disk in path.parents and steps[-1] >= step:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(storage, "write", write_while_there_is_space)
+    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(HarmoniumError, match=r"No space left on device\); the finished run was written to") as caught:
+        train(GRAPH, config(KINDS[0]), disk / "mine", progress=lambda now: steps.append(now.step))
+    (elsewhere,) = (tmp_path / "cache" / "rescued").iterdir()
+    assert f"written to {elsewhere} instead" in str(caught.value)
+    assert outcome(elsewhere) == expected
+    assert ("`harmonium resume" in str(caught.value)) == (disk / "mine").exists() == (step == 10)
+    assert not list(disk.glob(".*"))
+
+
+def test_the_space_of_the_finished_run_is_reserved_before_training(tmp_path: Path) -> None:
+    path, reserved = tmp_path / "mine", []
+
+    def progress(now: Progress) -> None:
+        reserved.append((path / "checkpoints" / "reserve").stat().st_blocks * 512)
+
+    for kind in (
+        KINDS[0],
+        "model.composition=distmult train.harmony=after model.entity_dim=40 model.rank=20",
+        "model.entity_dtype=bfloat16",
+    ):
+        train(GRAPH, config(kind), path, overwrite=True, progress=progress)
+        assert reserved[-1] >= sum(file.stat().st_size for file in path.iterdir())
 
 
 def test_a_full_disk_at_the_start_is_reported_before_any_work(tmp_path: Path) -> None:
@@ -381,7 +420,7 @@ def test_without_an_intact_checkpoint_training_starts_again(stopped: Path, expec
     assert outcome(stopped) == expected
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", [3, 5])
 def test_a_training_of_another_format_is_left_alone(stopped: Path, expected: dict[str, str], number: int) -> None:
     def set_format(file: str, number: int) -> None:
         path = stopped / "checkpoints" / file
@@ -390,9 +429,9 @@ def test_a_training_of_another_format_is_left_alone(stopped: Path, expected: dic
         path.write_bytes(storage.manifest_bytes(manifest | {"format": number}))
 
     set_format("training.json", number)
-    with pytest.raises(HarmoniumError, match=f"run format {number}; .* reads format 3. Use the version"):
+    with pytest.raises(HarmoniumError, match=f"run format {number}; .* reads format 4. Use the version"):
         harmonium.resume(stopped)
-    set_format("training.json", 3)
+    set_format("training.json", 4)
     set_format("000002.json", number)
     harmonium.resume(stopped)
     assert outcome(stopped) == expected

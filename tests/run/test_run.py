@@ -21,6 +21,7 @@ from harmonium.data.graph import SPLITS, Note
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import evaluate_with_baselines
+from harmonium.evaluation.metrics import METRICS
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.run import environment as environment_module
@@ -44,7 +45,8 @@ def make_run(seed: int = 0, labels: bool = True) -> Run:
     entities = Vocabulary(graph.entities.ids, names if labels else None, "entity")
     graph = replace(graph, entities=entities, notes=(Note("dropped 1 of 41", "repeated", "train", 1),))
     model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
-    rows = [{"epoch": 1, "loss": 0.1 + 0.2, "seconds": 1.5}, {"epoch": 2, "loss": 1e-9, "valid": {"mrr": 1 / 3}}]
+    rows = [{"epoch": 1, "loss": 0.1 + 0.2, "seconds": 1.5}, {"epoch": 2, "loss": 1e-9, "seconds": 2.0}]
+    rows[1]["valid"] = dict.fromkeys(METRICS, 1 / 3)
     history = History(rows, 2, "interrupted in epoch 3", "torch")
     return Run(config, graph, model, history, evaluate_with_baselines(model, graph, config.evaluate))
 
@@ -137,12 +139,11 @@ def test_a_flipped_bit_anywhere_in_the_manifest_is_noticed(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"format": 2}', "run format 2; .* reads format 3. Use the version that wrote it, or train again"),
-        (b'{"format": 4}', "run format 4; .* reads format 3"),
+        (b'{"format": 1}', "run format 1; .* reads format 4. Use the version that wrote it, or train again"),
+        (b'{"format": 5}', "run format 5; .* reads format 4"),
         (b'{"format": true}', "run format True"),
         (b"[1]", "run format None"),
-        (storage.manifest_bytes({"format": 3}), r"not a run that this version can read \('files'\)"),
-        (storage.manifest_bytes({"format": 3, "files": {}}), r"not a run that this version can read \('config.toml'\)"),
+        (storage.manifest_bytes({"format": 4}), r"cannot be read \(backend is missing\)"),
         (b"nonsense", r"damaged \("),
         (b"\xff\xfe", r"damaged \("),
     ],

@@ -35,8 +35,8 @@ def test_tensors_come_back_and_others_can_read_them(
     monkeypatch.setattr(tensor_file, "MAPPED", mapped)
     monkeypatch.setattr(tensor_file, "PART", part)
     file = tmp_path / "file.safetensors"
-    checksum = storage.write(file, tensor_file.parts(TENSORS, {"who": "Zoë"}))
-    assert checksum == storage.digest(file.read_bytes())
+    record = storage.write(file, tensor_file.parts(TENSORS, {"who": "Zoë"}))
+    assert record == storage.FileRecord(file.stat().st_size, storage.digest(file.read_bytes()))
     tensors, metadata = tensor_file.read(file)
     assert metadata == {"who": "Zoë"}
     same(tensors, TENSORS)

@@ -3,7 +3,6 @@
 The page is one self-contained file, with figures as inline SVG; every name is escaped by the template, report.html.
 """
 
-import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from harmonium.evaluation.evaluation import EvaluationSummary, Metrics, describe
 from harmonium.evaluation.metrics import METRICS, Ranks
 from harmonium.model.build import title
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest as manifests
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.config import Config, EvaluateConfig, describe
 from harmonium.runtime.errors import HarmoniumError
@@ -96,9 +96,9 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
         row = {"queries": len(diagnosis.baseline.ranks), **diagnosis.baseline.metrics}
         protocol = describe_protocol(diagnosis.baseline.protocol)
         values |= {"rules": [("rules alone", row)], "rules_protocol": protocol}
-    manifest = {"made": None, "environment": run.environment, "files": {}}
+    manifest: Any = {"made": None, "environment": run.environment, "files": {}}
     if run.path is not None:
-        manifest = json.loads((run.path / "run.json").read_bytes())
+        manifest = manifests.read(run.path)
     commands = _commands(run, limit, seed, triples)
     values |= {"diagnosis": diagnosis, "settings": _settings(run.config), "manifest": manifest, "commands": commands}
     loader = PackageLoader("harmonium.analysis", "")

@@ -16,12 +16,10 @@ not among them count as misses. Where these are too many for the coverage, the t
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +33,12 @@ from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import chunk_size, score_and_log_normaliser, select_block
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest
 from harmonium.run.run import Run
-from harmonium.runtime import storage
+from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
 
-FILE, FORMAT = "conformal.json", 1  # in a run folder; made again when the model, the facts or the format change
+FILE, FORMAT = "conformal.json", 2  # in a run folder; made again when the model, the facts or the format change
 MINIMUM = 20  # validation facts required for answer sets
 MAX_FACTS, MIN_FACTS, MAX_SCORES = 20_000, 600, 200_000_000  # facts of validation that are used for each slot
 SHARED = 10  # facts of all relations that count for each one
@@ -49,8 +48,8 @@ SHARED = 10  # facts of all relations that count for each one
 class Surprises:
     """The surprises of validation facts as answers with one slot open."""
 
-    temperature: float
-    relation: list[int]  # of each fact; 0 where the relation is asked for
+    temperature: schema.NonNegative
+    relation: list[schema.Count]  # of each fact; 0 where the relation is asked for
     surprise: list[float]  # of each fact
     typed: list[bool]  # whether its answer is among the candidates by type
 
@@ -145,13 +144,6 @@ class AnswerSets:
         sizes = count_answers(scorer, slot, queries, limits, graph.known_answers(slot, queries=queries))
         return sizes, limits.typed
 
-    def to_json(self) -> dict[str, Any]:
-        return {"slots": {slot.value: asdict(surprises) for slot, surprises in self.slots.items()}}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> AnswerSets:
-        return cls({Slot(slot): Surprises(**surprises) for slot, surprises in value["slots"].items()})
-
 
 @torch.no_grad()
 def count_answers(scorer: Scorer, slot: Slot, queries: Triples, limits: SetLimits, known: KnownAnswers) -> Tensor:
@@ -187,30 +179,32 @@ def answer_sets_for(run: Run, progress: Callable[[int], None] | None = None) -> 
     """What answer sets of a run are made with: computed on first use, then kept in its folder."""
     key = run.fingerprint
     if key not in _made:
-        kept = _read(run.path, key)
+        kept = manifest.read_kept(run.path, key, FILE, partial(_parse, n_relations=run.graph.n_relations))
         _made[key] = kept or fit_answer_sets(run.model, run.graph, progress)
-        if kept is None and run.path is not None:
-            with contextlib.suppress(OSError):  # the folder may be read-only
-                content = {"format": FORMAT, "of": key, **_made[key].to_json()}
-                storage.write(run.path / FILE, storage.to_json(content))
+        if kept is None:
+            manifest.keep(run.path, key, FILE, {"format": FORMAT, "answer_sets": _made[key]})
     return _made[key]
 
 
-def _read(path: Path | None, key: str) -> AnswerSets | None:
-    """What is kept in a run folder, if it is of this content and its numbers can be used."""
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads((path / FILE).read_bytes())
-            if kept["format"] == FORMAT and kept["of"] == key:
-                sets = AnswerSets.from_json(kept)
-                if all(map(_is_usable, sets.slots.values())):
-                    return sets
-    return None
+def _parse(value: Any, n_relations: int) -> AnswerSets | None:
+    """What is kept in a run folder; None if it has another format, a ValueError if its numbers cannot be used."""
+    kept = schema.read(_Kept, value)
+    if kept.format != FORMAT:
+        return None
+    for surprises in kept.answer_sets.slots.values():
+        if not len(surprises.relation) == len(surprises.surprise) == len(surprises.typed) > 0:
+            raise ValueError("lists of other lengths")
+        if surprises.temperature == 0 or max(surprises.relation) >= n_relations:
+            raise ValueError("numbers that no fit gives")
+    return kept.answer_sets
 
 
-def _is_usable(surprises: Surprises) -> bool:
-    same_length = len(surprises.relation) == len(surprises.surprise) == len(surprises.typed) > 0
-    return same_length and surprises.temperature > 0 and all(map(math.isfinite, surprises.surprise))
+@dataclass(frozen=True)
+class _Kept:
+    """The contents of the file."""
+
+    format: int
+    answer_sets: AnswerSets
 
 
 def fit_answer_sets(scorer: Scorer, graph: Graph, progress: Callable[[int], None] | None = None) -> AnswerSets:

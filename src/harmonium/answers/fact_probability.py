@@ -20,11 +20,9 @@ Noto 2008).
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +33,12 @@ from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, Candidat
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest
 from harmonium.run.run import Run
-from harmonium.runtime import storage
+from harmonium.runtime import schema
 
-FILE = "fact_calibration.json"  # in a run folder; fitted again when the model or the facts have changed,
-METHOD = 1  # or the features or the fit, which have this number
+FILE = "fact_calibration.{}.json"  # in a run folder; fitted again when the model or the facts have changed,
+METHOD = 2  # or the features or the fit, which have this number
 MINIMUM = 10  # true candidates required for a fit
 MAX_PAIRS = 1 << 36  # of heads and tails seen with a relation: half an hour of a core; larger graphs are not calibrated
 UNCALIBRATED = (1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.3, 0.3)  # weights of the features where nothing was fitted
@@ -63,7 +62,7 @@ class FactCalibration:
     scale: list[float]  # standard deviation of each feature
     weights: list[float]  # w: of each standardised feature, and the constant
     by_relation: dict[int, list[float]]  # d_r
-    true: int  # true candidates among the examples
+    true: schema.Count  # true candidates among the examples
 
     def log_odds(self, facts: CandidateFacts) -> Tensor:
         """(n,) float64."""
@@ -74,14 +73,6 @@ class FactCalibration:
                 rows = (facts.triples.relation == relation).nonzero()[:, 0]
                 log_odds[rows] += inputs[rows] @ torch.tensor(self.by_relation[relation], dtype=torch.float64)
         return log_odds
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> FactCalibration:
-        by_relation = {int(relation): weights for relation, weights in value["by_relation"].items()}
-        return cls(**value | {"by_relation": by_relation})
 
 
 # The calibration of a run ---------------------------------------------------------------------------------------------
@@ -94,38 +85,36 @@ def fact_calibration_for(run: Run, typed: bool = True, progress: Progress | None
     """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts."""
     key = run.fingerprint
     if (key, typed) not in _fitted:
-        for kept_typed, calibration in _read(run.path, key).items():
-            _fitted.setdefault((key, kept_typed), calibration)
-    if (key, typed) not in _fitted:
-        _fitted[key, typed] = fit_fact_calibration(run.model, run.graph, typed, progress)
-        _write(run.path, key)
+        file = FILE.format("typed" if typed else "untyped")
+        kept = manifest.read_kept(run.path, key, file, partial(_parse, n_relations=run.graph.n_relations))
+        calibration = kept.calibration if kept else fit_fact_calibration(run.model, run.graph, typed, progress)
+        _fitted[key, typed] = calibration
+        if kept is None:
+            manifest.keep(run.path, key, file, _Kept(METHOD, list(FEATURES), calibration))
     return _fitted[key, typed]
 
 
-def _read(path: Path | None, key: str) -> dict[bool, FactCalibration | None]:
-    """The calibrations kept in a run folder, if they are of this content."""
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads((path / FILE).read_bytes())
-            if kept["of"] == key and kept["method"] == METHOD:
-                fits = {True: kept["typed"], False: kept["untyped"]}
-                return {
-                    typed: FactCalibration.from_json(fit) if fit else None for typed, fit in fits.items() if fit != {}
-                }
-    return {}
+@dataclass(frozen=True)
+class _Kept:
+    """The contents of the file; without a calibration where there were too few facts."""
+
+    method: int
+    features: list[str]
+    calibration: FactCalibration | None
 
 
-def _write(path: Path | None, key: str) -> None:
-    """Keep what was fitted: null where there were too few facts, {} where nothing was asked for yet."""
-    if path is None:
-        return
-    fits: dict[bool, Any] = {}
-    for typed in (True, False):
-        fit = _fitted.get((key, typed))
-        fits[typed] = fit.to_json() if fit else None if (key, typed) in _fitted else {}
-    content = {"of": key, "method": METHOD, "features": list(FEATURES), "typed": fits[True], "untyped": fits[False]}
-    with contextlib.suppress(OSError):  # the folder may be read-only
-        storage.write(path / FILE, storage.to_json(content))
+def _parse(value: Any, n_relations: int) -> _Kept | None:
+    """What is kept in a run folder; None if it is of another method, a ValueError if its numbers cannot be used."""
+    kept = schema.read(_Kept, value)
+    if kept.method != METHOD or kept.features != list(FEATURES):
+        return None
+    if (fit := kept.calibration) is not None:
+        lengths = {len(weights) for weights in (fit.weights, *fit.by_relation.values())}
+        if len(fit.mean) != len(FEATURES) or len(fit.scale) != len(FEATURES) or lengths != {len(FEATURES) + 1}:
+            raise ValueError("lists of other lengths")
+        if min(fit.scale) <= 0 or max(fit.by_relation, default=0) >= n_relations:
+            raise ValueError("numbers that no fit gives")
+    return kept
 
 
 # Fitting --------------------------------------------------------------------------------------------------------------

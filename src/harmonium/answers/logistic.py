@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from harmonium.runtime.schema import NonNegative
+
 ITERATIONS = 50  # of Newton's method, and of the fit of the spread
 TOLERANCE = 1e-9  # of the loss, relative
 SPREADS = (0.02, 4.0)  # bounds of the standard deviation of deviations
@@ -149,7 +151,9 @@ class Curve:
     """A rising piecewise-linear function; the identity by default."""
 
     knots: list[float] = field(default_factory=lambda: [0.0])  # ascending
-    slopes: list[float] = field(default_factory=lambda: [1.0, 1.0])  # before, between and after the knots; positive
+    slopes: list[NonNegative] = field(
+        default_factory=lambda: [1.0, 1.0]
+    )  # before, between and after the knots; positive
     value: float = 0.0  # at the first knot
 
     def of(self, x: Tensor) -> Tensor:

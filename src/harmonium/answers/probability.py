@@ -26,11 +26,10 @@ proportion.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,11 @@ from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.model.scoring import Scorer
+from harmonium.run import manifest
 from harmonium.run.run import Run, open_run
-from harmonium.runtime import storage
+from harmonium.runtime import schema
 
-FILE, FORMAT = "calibration.json", 2  # in a run folder; fitted again when the model, the facts or the format change
+FILE, FORMAT = "calibration.json", 3  # in a run folder; fitted again when the model, the facts or the format change
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,7 @@ class Calibration:
         return fit.probabilities(triples.relation, scores, log_normaliser, others)
 
     def to_json(self) -> dict[str, Any]:
-        return {"graph": self.graph, "slots": {slot.value: fit.to_json() for slot, fit in self.fits.items()}}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Calibration:
-        return cls(value["graph"], {Slot(slot): SlotCalibration.from_json(fit) for slot, fit in value["slots"].items()})
+        return {"graph": self.graph, "slots": {slot.value: asdict(fit) for slot, fit in self.fits.items()}}
 
 
 def optional_floats(probabilities: Tensor | None, count: int) -> list[float | None]:
@@ -91,40 +87,29 @@ def calibration_for(run: Run | str | Path, progress: Callable[[int], None] | Non
     run = open_run(run)
     key = run.fingerprint
     if key not in _fitted:
-        kept = _read(run.path, key, run.graph.n_relations)
+        kept = manifest.read_kept(run.path, key, FILE, partial(_parse, n_relations=run.graph.n_relations))
         _fitted[key] = kept or fit_calibration(run.model, run.graph, progress)
-        if kept is None and run.path is not None:
-            with contextlib.suppress(OSError):  # the folder may be read-only
-                content = {"format": FORMAT, "of": key, **_fitted[key].to_json()}
-                storage.write(run.path / FILE, storage.to_json(content))
+        if kept is None:
+            manifest.keep(run.path, key, FILE, {"format": FORMAT, "calibration": _fitted[key]})
     return _fitted[key]
 
 
-def _read(path: Path | None, key: str, n_relations: int) -> Calibration | None:
-    """The calibration kept in a run folder, if there is one, it is of this content and its numbers can be used."""
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads((path / FILE).read_bytes())
-            if kept["format"] == FORMAT and kept["of"] == key:
-                calibration = Calibration.from_json(kept)
-                _check(calibration, n_relations)
-                return calibration
-    return None
+def _parse(value: Any, n_relations: int) -> Calibration | None:
+    """The calibration kept in a run folder; None if it has another format, a ValueError if its numbers cannot be used."""
+    kept = schema.read(_Kept, value)
+    if kept.format != FORMAT:
+        return None
+    for slot, fit in kept.calibration.fits.items():
+        fit.check(1 if slot is Slot.RELATION else n_relations)
+    return kept.calibration
 
 
-def _check(calibration: Calibration, n_relations: int) -> None:
-    """A ValueError unless every number is finite, probabilities rise with scores and the lists have their lengths."""
-    for slot, fit in calibration.fits.items():
-        n_groups = 1 if slot is Slot.RELATION else n_relations
-        for log_odds in fit.log_odds.values():
-            curve = log_odds.curve
-            rising = [*log_odds.slopes, *curve.slopes, log_odds.share, fit.temperature]
-            numbers = [*rising, *log_odds.intercepts, *curve.knots, curve.value, log_odds.known]
-            if not all(map(math.isfinite, numbers)) or min(rising) < 0 or curve.knots != sorted(curve.knots):
-                raise ValueError("numbers that no fit gives")
-            lengths = len(log_odds.slopes), len(log_odds.intercepts), len(curve.slopes)
-            if lengths != (n_groups, n_groups, len(curve.knots) + 1):
-                raise ValueError("lists of other lengths")
+@dataclass(frozen=True)
+class _Kept:
+    """The contents of the file."""
+
+    format: int
+    calibration: Calibration
 
 
 def fit_calibration(scorer: Scorer, graph: Graph, progress: Callable[[int], None] | None = None) -> Calibration:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from harmonium.answers.logistic import Curve
 from harmonium.evaluation.candidates import margins
+from harmonium.runtime import schema
+from harmonium.runtime.schema import Count, NonNegative, Share
 
 ReliabilityBin = dict[str, Any]  # from, to, facts; probability and true: means over its facts, None where it has none
+_StoredBin = TypedDict(
+    "_StoredBin", {"from": Share, "to": Share, "facts": Count, "probability": Share | None, "true": Share | None}
+)
 
 
 class Kind(StrEnum):
@@ -37,10 +42,10 @@ class LogOdds:
     k is the number of known answers times `share`, at least 1.
     """
 
-    slopes: list[float]  # one for each relation, or one for all; not negative
+    slopes: list[NonNegative]  # one for each relation, or one for all; not negative
     intercepts: list[float]
     known: float = 0.0
-    share: float = 1.0  # of train among the known facts
+    share: Share = 1.0  # of train among the known facts
     curve: Curve = field(default_factory=Curve)
 
     def of(self, relations: Tensor, margin: Tensor, n_known: Tensor) -> Tensor:
@@ -58,14 +63,14 @@ class Reliability:
     """How the probabilities of one kind of question did on facts that were not used to fit them."""
 
     split: str  # the split that judged it
-    questions: int
-    answers: int  # the best candidates of the questions
-    true: int
-    largest_error: float | None  # |probability - share of true ones| in a bin of 50 or more answers; None without one
-    best_probability: float  # mean of the best answers of the questions
-    best_true: float  # the share of them that is true
-    log_loss: float  # mean over the answers
-    base_log_loss: float  # with the same probability for all
+    questions: Count
+    answers: Count  # the best candidates of the questions
+    true: Count
+    largest_error: Share | None  # |probability - share of true ones| in a bin of 50 or more answers; None without one
+    best_probability: Share  # mean of the best answers of the questions
+    best_true: Share  # the share of them that is true
+    log_loss: NonNegative  # mean over the answers
+    base_log_loss: NonNegative  # with the same probability for all
     bins: list[ReliabilityBin]
 
 
@@ -74,7 +79,7 @@ class SlotCalibration:
     """The probabilities of answers to questions with one slot open; a kind of question without a fit has none."""
 
     log_odds: dict[Kind, LogOdds]
-    temperature: float = 1.0
+    temperature: NonNegative = 1.0
     reliability: dict[Kind, Reliability] = field(default_factory=dict)
 
     def logits(self, relations: Tensor, scores: Tensor, log_normaliser: Tensor, known: Tensor) -> Tensor:
@@ -106,13 +111,17 @@ class SlotCalibration:
         """For a graph in which `share` of the known facts are those of train."""
         return replace(self, log_odds={kind: replace(fit, share=share) for kind, fit in self.log_odds.items()})
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> SlotCalibration:
-        log_odds = {
-            Kind(kind): LogOdds(**{**fit, "curve": Curve(**fit["curve"])}) for kind, fit in value["log_odds"].items()
-        }
-        reliability = {Kind(kind): Reliability(**judged) for kind, judged in value["reliability"].items()}
-        return cls(log_odds, value["temperature"], reliability)
+    def check(self, n_groups: int) -> None:
+        """A ValueError unless lists have the lengths for so many groups of relations, and probabilities rise with scores."""
+        for log_odds in self.log_odds.values():
+            curve = log_odds.curve
+            if curve.knots != sorted(curve.knots):
+                raise ValueError("the knots of a curve do not ascend")
+            lengths = len(log_odds.slopes), len(log_odds.intercepts), len(curve.slopes)
+            if lengths != (n_groups, n_groups, len(curve.knots) + 1) or not curve.knots:
+                raise ValueError("lists of other lengths")
+        for judged in self.reliability.values():
+            for part in judged.bins:
+                means = schema.read(_StoredBin, part, "bins")
+                if means["facts"] and (means["probability"] is None or means["true"] is None):
+                    raise ValueError("a bin with facts has no means")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
@@ -15,10 +15,11 @@ from torch import Tensor
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.baselines import Frequency
-from harmonium.evaluation.metrics import METRICS, Estimate, Ranks, RoundingCheck
+from harmonium.evaluation.metrics import Estimate, Ranks, RoundingCheck, read_metrics
 from harmonium.evaluation.ranking import rank
 from harmonium.evaluation.rules import RuleBaseline
 from harmonium.model.scoring import Scorer
+from harmonium.runtime import schema
 from harmonium.runtime.config import EvaluateConfig, build
 from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
@@ -84,35 +85,41 @@ class EvaluationSummary:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> EvaluationSummary:
+    def from_json(cls, value: Any) -> EvaluationSummary:
         """Read what `to_json` made; a ValueError names what is missing or of another kind."""
-        try:
-            protocol = {key: setting for key, setting in value["protocol"].items() if key != "filter"}
-            return cls(
-                str(value["graph"]),
-                build(EvaluateConfig, protocol, "protocol"),
-                int(value["queries"]),
-                _metrics(value["metrics"]),
-                _by_name(value["by_side"]),
-                {name: _by_name(sides) for name, sides in value["by_category"].items()},
-                _by_name(value["by_relation"]),
-                Estimate.from_json(value["estimate"]) if "estimate" in value else None,
-                _by_name(value.get("baselines", {})),
-                value.get("warning"),
-            )
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"not an evaluation: {type(error).__name__} {error}") from error
+        stored = schema.read(_Stored, value)
+        protocol = {key: setting for key, setting in stored["protocol"].items() if key != "filter"}
+        return cls(
+            stored["graph"],
+            build(EvaluateConfig, protocol, "protocol"),
+            stored["queries"],
+            read_metrics(stored["metrics"]),
+            _by_name(stored["by_side"], "by_side"),
+            {name: _by_name(sides, f"by_category.{name}") for name, sides in stored["by_category"].items()},
+            _by_name(stored["by_relation"], "by_relation"),
+            Estimate.from_json(stored["estimate"]) if "estimate" in stored else None,
+            _by_name(stored.get("baselines", {}), "baselines"),
+            stored.get("warning"),
+        )
 
 
-def _by_name(value: dict[str, Any]) -> dict[str, Metrics]:
-    return {name: _metrics(metrics) for name, metrics in value.items()}
+class _Stored(TypedDict):
+    """An evaluation as JSON."""
+
+    graph: str
+    protocol: dict[str, Any]
+    queries: schema.Count
+    estimate: NotRequired[Any]
+    metrics: Any
+    by_side: dict[str, Any]
+    by_category: dict[str, dict[str, Any]]
+    by_relation: dict[str, Any]
+    baselines: NotRequired[dict[str, Any]]
+    warning: NotRequired[str | None]
 
 
-def _metrics(value: dict[str, Any]) -> Metrics:
-    for name in METRICS:
-        if not isinstance(value[name], int | float):
-            raise ValueError(f"{name} is {value[name]!r}, not a number")
-    return value
+def _by_name(value: dict[str, Any], key: str) -> dict[str, Metrics]:
+    return {name: read_metrics(metrics, f"{key}.{name}") for name, metrics in value.items()}
 
 
 @dataclass(frozen=True)

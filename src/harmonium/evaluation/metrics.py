@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
+
+from harmonium.runtime import schema
 
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
 HITS = (1, 3, 10)
@@ -73,9 +75,11 @@ class Estimate:
         return {"words": f"{self.label}; intervals of 95 %", **asdict(self)}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Estimate:
-        intervals = {name: (float(low), float(high)) for name, (low, high) in value["intervals"].items()}
-        return cls(int(value["facts"]), int(value["of"]), intervals)
+    def from_json(cls, value: Any) -> Estimate:
+        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        stored = schema.read(_StoredEstimate, value, "estimate")
+        intervals = {name: (defined(low), defined(high)) for name, (low, high) in stored["intervals"].items()}
+        return cls(stored["facts"], stored["of"], intervals)
 
     @classmethod
     def from_ranks(cls, ranks: Ranks, ties: str, facts: int, of: int) -> Estimate:
@@ -96,6 +100,37 @@ class Estimate:
         for k in HITS:
             intervals[f"hits@{k}"] = _share_interval(*_ratio((rank <= k).double(), ones, of), facts)
         return cls(facts, of, intervals | {"amri": (1 - high, 1 - low)})
+
+
+class _StoredEstimate(TypedDict):
+    words: str
+    facts: schema.Count
+    of: schema.Count
+    intervals: dict[str, tuple[float | None, float | None]]
+
+
+_StoredMetrics = TypedDict(  # null: undefined, as amri is where chance cannot fail
+    "_StoredMetrics",
+    {
+        "mr": float | None,
+        "mrr": float | None,
+        "hits@1": float | None,
+        "hits@3": float | None,
+        "hits@10": float | None,
+        "amri": float | None,
+        "queries": NotRequired[schema.Count],
+    },
+)
+
+
+def read_metrics(value: Any, key: str = "metrics") -> dict[str, float]:
+    """Metrics from their JSON; a ValueError names what is missing or of another kind."""
+    return {name: defined(number) for name, number in schema.read(_StoredMetrics, value, key).items()}
+
+
+def defined(number: Any) -> Any:
+    """A number of a JSON file, in which null is NaN."""
+    return math.nan if number is None else number
 
 
 @dataclass(frozen=True)

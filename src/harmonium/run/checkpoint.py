@@ -3,6 +3,7 @@
     RUN/checkpoints/
       lock                 held, with its process id, by the process that trains
       data.graph           the graph
+      reserve              as much space as the finished run will take, given back just before it is written
       training.json        format, settings, environment, device, and the checksums of the graph and of itself
       000007.safetensors   all that changes: parameters, the best ones, their average, optimiser state, generators
       000007.json          the position in training, and the checksums of the tensors and of itself
@@ -11,11 +12,16 @@ Several processes write a folder 000007/ instead of one file of tensors (sharded
 after the files whose checksums it holds, and no checkpoint is written twice. The folder is removed with the finished run.
 """
 
+from __future__ import annotations
+
 import contextlib
+import re
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,19 +32,56 @@ from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.run import sharded_checkpoint
 from harmonium.run.environment import environment
+from harmonium.run.manifest import unreadable
 from harmonium.run.selection import Selection
 from harmonium.run.stop_signal import StopSignal
-from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.config import Config, TrainConfig
+from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, is_communication_error, run_on_main
 from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.runtime.folders import UNFINISHED, logger
+from harmonium.runtime.storage import FileRecord
 
-FORMAT = 3
+FORMAT = 4
+RESERVE = "reserve"
+RUN_OVERHEAD, PER_RELATION, PER_EPOCH = 1 << 16, 400, 300  # bytes of metrics, settings and history, roughly
+UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 CHANGEABLE = (  # settings that `resume` may change; any other would make it another training
     "learning_rate", "schedule", "warm_up", "epochs", "metric", "evaluate_every", "patience", "threads",
     "checkpoint_minutes", "checkpoint_every", "checkpoint_keep",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The contents of training.json."""
+
+    format: int
+    environment: dict[str, str]
+    device: str
+    files: dict[str, FileRecord]
+    config: dict[str, Any]
+    selection: Selection | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> _Training:
+        with unreadable(folder / "training.json"):
+            return schema.read(cls, storage.read_manifest(folder / "training.json", format=FORMAT))
+
+    def write(self, folder: Path) -> None:
+        storage.write(folder / "training.json", storage.manifest_bytes(vars(self)))
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The contents of the JSON file of a checkpoint."""
+
+    format: int
+    files: dict[str, FileRecord]
+    sharded: list[str]
+    steps: schema.Count
+    state: dict[str, Any]
 
 
 class Resumable(Protocol):
@@ -70,6 +113,7 @@ class Checkpoints:
         self.world, self.selection = world, selection
         self.stop_signal = StopSignal()
         self.saved_step: int | None = None  # from which training can be resumed
+        self.finished_step: int | None = None  # the last step, once it is done
         self.last_save = time.monotonic()
 
     def after_step(self, training: Resumable) -> None:
@@ -85,6 +129,7 @@ class Checkpoints:
 
     def after_last_step(self, training: Resumable) -> None:
         """Save once more, as the evaluation that follows may fail; stop when asked to stop."""
+        self.finished_step = training.steps
         self.save(training)
         if self._any([self.stop_signal.number is not None])[0]:
             raise KeyboardInterrupt
@@ -99,26 +144,26 @@ class Checkpoints:
         name = f"{max(map(int, self.names()), default=0) + 1:06d}"
         try:
             files = self._write_tensors(name, tensors, training)
-            header = {"format": FORMAT, "files": files, "sharded": sorted(training.sharded), "steps": training.steps}
-            manifest = storage.manifest_bytes(header | values)
-            run_on_main(self.world, lambda: storage.write(self.folder / f"{name}.json", manifest))
+            manifest = _Manifest(FORMAT, files, sorted(training.sharded), training.steps, values)
+            content = storage.manifest_bytes(vars(manifest))
+            run_on_main(self.world, lambda: storage.write(self.folder / f"{name}.json", content))
         except OSError as error:
-            run_on_main(self.world, lambda: self.remove(name))
+            run_on_main(self.world, partial(self._try_to_remove, name))
             reason = error.strerror or str(error)
             logger.warning("%s: no checkpoint at step %d (%s); training continues", self.run, training.steps, reason)
         else:
             self.saved_step = training.steps
-            run_on_main(self.world, lambda: self.remove(*self.names()[: -self.settings.checkpoint_keep]))
+            run_on_main(self.world, self._remove_oldest)
         self.last_save = time.monotonic()
 
-    def _write_tensors(self, name: str, tensors: dict[str, Tensor], training: Resumable) -> dict[str, str]:
-        """Write the tensors of a checkpoint; returns the checksum of each file."""
+    def _write_tensors(self, name: str, tensors: dict[str, Tensor], training: Resumable) -> dict[str, FileRecord]:
+        """Write the tensors of a checkpoint; returns the record of each file."""
         if self.world is None:
             file = f"{name}.safetensors"
             return {file: storage.write(self.folder / file, tensor_file.parts(tensors))}
         folder = self.folder / self.world.broadcast(name)
         sharded_checkpoint.save(folder, tensors, training.sharded, training.n_entities, self.world)
-        return run_on_main(self.world, lambda: storage.sync_and_digest(folder))
+        return run_on_main(self.world, lambda: storage.sync_files(folder))
 
     def restore(self, training: Resumable) -> None:
         """Restore the newest intact checkpoint; without any, training starts from the beginning."""
@@ -127,25 +172,29 @@ class Checkpoints:
             return
         name, manifest = newest
         try:
-            training.load_state_dict(self._read_tensors(name, manifest["sharded"]), manifest)
-        except (SafetensorError, KeyError, RuntimeError) as error:
+            values = manifest.state | {"steps": manifest.steps}
+            training.load_state_dict(self._read_tensors(name, manifest.sharded), values)
+        except HarmoniumError:
+            raise
+        except UNREADABLE as error:
             if is_communication_error(error):
                 raise
             file = self.folder / f"{name}.json"
             raise HarmoniumError(f"{file}: does not fit this version or device ({error}); train again") from error
-        self.saved_step = manifest["steps"]
+        self.saved_step = manifest.steps
 
-    def _newest_intact(self) -> tuple[str, dict[str, Any]] | None:
+    def _newest_intact(self) -> tuple[str, _Manifest] | None:
         for name in reversed(self.names()):
             try:
-                manifest = storage.read_manifest(self.folder / f"{name}.json", format=FORMAT)
-                for file, checksum in manifest["files"].items():
-                    storage.verify_checksum(self.folder / file, checksum)
+                path = self.folder / f"{name}.json"
+                with unreadable(path):
+                    manifest = schema.read(_Manifest, storage.read_manifest(path, format=FORMAT))
+                _verify(self.folder, manifest.files)
                 return name, manifest
             except HarmoniumError as error:
                 damage = str(error).partition("; ")[0]
                 logger.warning("%s; continuing from the checkpoint before it, or the beginning", damage)
-                self.remove(name)
+                self._try_to_remove(name)
         return None
 
     def _read_tensors(self, name: str, sharded: Sequence[str]) -> dict[str, Tensor]:
@@ -160,13 +209,57 @@ class Checkpoints:
 
     def names(self) -> list[str]:
         """Names of the checkpoints, oldest first."""
-        return sorted(file.stem for file in self.folder.glob("[0-9]*.json"))
+        stems = (file.stem for file in self.folder.glob("[0-9]*.json"))
+        return sorted(stem for stem in stems if re.fullmatch(r"[0-9]{6,9}", stem))
 
     def remove(self, *names: str) -> None:
         for name in names:
-            (self.folder / f"{name}.json").unlink(missing_ok=True)
-            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            for suffix in (".json", ".safetensors", ""):
+                storage.remove(self.folder / f"{name}{suffix}")
+
+    def _remove_oldest(self) -> None:
+        self._try_to_remove(*self.names()[: -self.settings.checkpoint_keep])
+
+    def _try_to_remove(self, *names: str) -> None:
+        """Remove checkpoints that are not needed; what cannot be removed stays until the next time."""
+        with contextlib.suppress(OSError):
+            self.remove(*names)
+
+    def reserve_space(self, model: int, n_relations: int) -> None:
+        """Reserve the space of the finished run, whose model has so many bytes; an error before any work if there is none.
+
+        So a training that was begun can be written when it is finished, whatever other programs write meanwhile.
+        """
+
+        def allocate() -> None:
+            others = RUN_OVERHEAD + PER_RELATION * n_relations + PER_EPOCH * self.settings.epochs
+            size = (self.folder / "data.graph").stat().st_size + model + others
+            try:
+                storage.allocate(self.folder / RESERVE, size)
+            except OSError as error:
+                need = f"the finished run will take about {size / 1e6:,.1f} MB and cannot be written"
+                advice = "free some space or choose another folder"
+                raise HarmoniumError(f"{self.run}: {need} ({error.strerror}); {advice}") from error
+
+        run_on_main(self.world, allocate)
+
+    def write_run(self, save: Callable[[Path], Path]) -> Path:
+        """Write the finished run in place of the checkpoints.
+
+        Where that fails and no checkpoint holds the finished training, the run is written to another folder: a trained
+        model is lost only where no disk takes it.
+        """
+        try:
+            (self.folder / RESERVE).unlink(missing_ok=True)
+            return save(self.run)
+        except (HarmoniumError, OSError) as error:
+            if self.finished_step is not None and self.saved_step == self.finished_step:
+                advice = f"free some space: `harmonium resume {self.run}` writes it without training again"
+            elif (path := _save_elsewhere(self.run.name, save)) is not None:
+                advice = f"the finished run was written to {path} instead: move it where you want it"
+            else:
+                advice = "no other folder took it either: free some space and train again"
+            raise HarmoniumError(f"{error}; {advice}") from error
 
     @contextlib.contextmanager
     def resume_hint(self) -> Iterator[None]:
@@ -221,13 +314,7 @@ def _prepare(checkpoints: Checkpoints, config: Config, graph: Graph) -> None:
     (folder / "training.json").unlink(missing_ok=True)  # first: without it there is nothing to resume
     _remove_all_but(folder, {"lock"})
     files = {"data.graph": storage.write(folder / "data.graph", graph_file.parts(graph))}
-    training = {"format": FORMAT, "environment": environment(device), "device": device, "files": files}
-    chosen = {} if selection is None else {"selection": selection.to_json()}
-    _write_training(folder, training | chosen, config)
-
-
-def _write_training(folder: Path, training: dict[str, Any], config: Config) -> None:
-    storage.write(folder / "training.json", storage.manifest_bytes(training | {"config": asdict(config)}))
+    _Training(FORMAT, environment(device), device, files, asdict(config), selection).write(folder)
 
 
 @contextlib.contextmanager
@@ -237,18 +324,16 @@ def reopen(
     """Continue the training in a run folder, with any number of processes."""
     folder = path / UNFINISHED
     with _locked(path, world):
-        training = storage.read_manifest(folder / "training.json", format=FORMAT)
-        for name, checksum in training["files"].items():
-            storage.verify_checksum(folder / name, checksum)
-        config, graph = Config.of(training["config"], location=str(folder)), graph_file.load(folder / "data.graph")
+        training = _Training.read(folder)
+        _verify(folder, training.files)
+        config, graph = Config.of(training.config, location=str(folder)), graph_file.load(folder / "data.graph")
         if overrides:
-            config = _check_change(config, Config.of(training["config"], overrides, str(folder)))
+            config = _check_change(config, Config.of(asdict(config), overrides, str(folder)))
             with _explain_write_errors(path):
-                run_on_main(world, lambda: _write_training(folder, training, config))
+                run_on_main(world, lambda: replace(training, config=asdict(config)).write(folder))
         if world is None or world.is_main:
-            _warn_of_changes(path, training["environment"], environment(training["device"]))
-        selection = Selection.from_json(training["selection"]) if "selection" in training else None
-        checkpoints = Checkpoints(path, config.train, training["device"], world, selection)
+            _warn_of_changes(path, training.environment, environment(pick_device(training.device)))
+        checkpoints = Checkpoints(path, config.train, training.device, world, training.selection)
         with checkpoints.resume_hint():
             yield checkpoints, config, graph
 
@@ -262,8 +347,14 @@ def _warn_of_changes(path: Path, before: dict[str, str], now: dict[str, str]) ->
 
 def settings(path: Path) -> Config:
     """The settings of an unfinished training."""
-    training = storage.read_manifest(path / UNFINISHED / "training.json", format=FORMAT)
-    return Config.of(training["config"], location=str(path))
+    return Config.of(_Training.read(path / UNFINISHED).config, location=str(path))
+
+
+def _verify(folder: Path, files: dict[str, FileRecord]) -> None:
+    for name, record in files.items():
+        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
+            raise HarmoniumError(f"{folder}: {name!r} is no file of a checkpoint; it is refused")
+        storage.verify(folder / name, record)
 
 
 def _check_change(before: Config, after: Config) -> Config:
@@ -301,7 +392,20 @@ def _locked(path: Path, world: World | None) -> Iterator[None]:
 def _remove_all_but(folder: Path, kept: set[str]) -> None:
     for file in folder.iterdir():
         if file.name not in kept:
-            shutil.rmtree(file) if file.is_dir() else file.unlink()
+            storage.remove(file)
+
+
+def _save_elsewhere(name: str, save: Callable[[Path], Path]) -> Path | None:
+    """Save a run into a new folder in the cache or among temporary files; None if that fails, too."""
+    for parent in (storage.cache_folder() / "rescued", Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=parent))
+            try:
+                return save(folder)
+            except HarmoniumError:
+                storage.remove(folder)
+    return None
 
 
 @contextlib.contextmanager

@@ -1,12 +1,18 @@
 """The run folder: complete and portable; safetensors, TOML and JSON only.
 
-    run.json            format, environment, how training ended, and the checksum of every other file and of itself
+    run.json            format, environment, how training ended, size and checksum of every other file (manifest.py)
     config.toml         all settings
     data.graph          the graph with names and splits (graph_file.py)
     model.safetensors   the parameters of the best model
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
     selection.json      how the settings were chosen, where they were
+
+and, once they were asked for, files computed from these (`manifest.keep`):
+
+    calibration.json           probabilities of answers (answers/probability.py)
+    fact_calibration.*.json    probabilities of missing facts (answers/fact_probability.py)
+    conformal.json             answer sets (answers/conformal.py)
 
 A folder is written under a temporary name beside its path and renamed when complete, so it exists whole or not at all.
 """
@@ -15,30 +21,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+import torch
 from safetensors import SafetensorError
 
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
+from harmonium.evaluation.metrics import read_metrics
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
+from harmonium.run import manifest as manifests
 from harmonium.run.environment import environment
+from harmonium.run.manifest import Manifest
 from harmonium.run.selection import Selection
-from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
-FORMAT = 3
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
 SELECTION = "selection.json"  # only where settings were chosen
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
@@ -88,7 +97,7 @@ class Run:
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of the graph and the model, computed once: from the manifest if the run was opened from a folder."""
-        return _fingerprint({name: _checksum(content) for name, content in self._tensor_files().items()})
+        return manifests.fingerprint({name: _checksum(content) for name, content in self._tensor_files().items()})
 
     def model_on(self, device: str) -> GradientGraph:
         """The model on a device; the run keeps its own on the CPU."""
@@ -101,37 +110,33 @@ class Run:
         files: dict[str, bytes | Iterable[Any]] = {
             "config.toml": self.config.to_toml().encode(),
             **self._tensor_files(),
-            "history.jsonl": "".join(json.dumps(row) + "\n" for row in self.history.rows).encode(),
+            "history.jsonl": "".join(json.dumps(storage.plain(row)) + "\n" for row in self.history.rows).encode(),
             "metrics.json": storage.to_json(self.evaluation.to_json() if self.evaluation else {}),
         }
         if self.selection is not None:
             files[SELECTION] = storage.to_json(self.selection.to_json())
         with folders.replace_atomically(path) as temporary:
-            manifest = {
-                "format": FORMAT,
-                "made": datetime.now(UTC).isoformat(timespec="seconds"),
-                "environment": self.environment,
-                "best_epoch": self.history.best_epoch,
-                "stopped": self.history.stopped,
-                "backend": self.history.backend,
-                "harmony": self.history.harmony,
-                "files": {name: storage.write(temporary / name, content) for name, content in files.items()},
-            }
-            storage.write(temporary / "run.json", storage.manifest_bytes(manifest))
+            records = {name: storage.write(temporary / name, content) for name, content in files.items()}
+            manifests.write(temporary, self._manifest(records))
         return path
+
+    def _manifest(self, files: dict[str, storage.FileRecord]) -> Manifest:
+        now, history = datetime.now(UTC).isoformat(timespec="seconds"), self.history
+        ending = history.best_epoch, history.stopped, history.backend, history.harmony
+        return Manifest(manifests.FORMAT, now, self.environment, *ending, files)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Open a run folder; anything missing, changed or of another format is an error that says so."""
         path = Path(path)
-        manifest = _read_manifest(path)
+        manifest = manifests.read(path)
         try:
             run = _read_files(path, manifest)
         except HarmoniumError:
             raise
         except UNREADABLE as error:
             raise HarmoniumError(f"{path}: not a run that this version can read ({error}); train it again") from error
-        vars(run)["fingerprint"] = _fingerprint(manifest["files"])  # the files were just checked against these
+        vars(run)["fingerprint"] = manifest.fingerprint  # the files were just checked against these
         return run
 
     def _tensor_files(self) -> dict[str, Iterable[Any]]:
@@ -142,35 +147,71 @@ class Run:
         }
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        refuse_pickle(path)
-        raise HarmoniumError(f"{path}: no such run folder; `harmonium train --out {path}` makes one")
-    if not (path / "run.json").exists():
-        if folders.is_unfinished(path):
-            raise HarmoniumError(f"{path}: training has not finished; `harmonium resume {path}` continues it")
-        raise HarmoniumError(f"{path}: no run.json in it, so it is not a (complete) run folder")
-    return storage.read_manifest(path / "run.json", format=FORMAT)
+class _EpochRow(TypedDict):
+    """A line of history.jsonl."""
+
+    epoch: schema.Count
+    loss: float
+    seconds: schema.NonNegative
+    valid: NotRequired[Any]
 
 
-def _read_files(path: Path, manifest: dict[str, Any]) -> Run:
-    for name in sorted({*FILES, *manifest["files"]}):
-        if Path(name).name != name:
-            raise HarmoniumError(f"{path / 'run.json'}: names {name!r}, which is no file of a run; it is refused")
-        storage.verify_checksum(path / name, manifest["files"][name])
+def _read_files(path: Path, manifest: Manifest) -> Run:
+    """The run in a folder, after all its files were verified."""
+    for name in FILES:
+        if name not in manifest.files:
+            raise ValueError(f"run.json does not name {name}")
+        storage.verify(path / name, manifest.files[name])
     refuse_pickle(path / "model.safetensors")
     config = Config.read(path / "config.toml")
     graph = graph_file.load(path / "data.graph")
-    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=None)
-    model.load_state_dict(tensor_file.read(path / "model.safetensors")[0], assign=True)
-    rows = [json.loads(line) for line in (path / "history.jsonl").read_bytes().splitlines()]
-    history = History(rows, manifest["best_epoch"], manifest["stopped"], manifest["backend"], manifest.get("harmony"))
-    metrics = json.loads((path / "metrics.json").read_bytes())
-    evaluation = EvaluationSummary.from_json(metrics) if metrics else None
+    model = _read_model(path / "model.safetensors", config, graph)
+    history = History(_read_history(path / "history.jsonl"), manifest.best_epoch, manifest.stopped, manifest.backend)
+    history.harmony = manifest.harmony
+    with manifests.unreadable(path / "metrics.json"):
+        metrics = json.loads((path / "metrics.json").read_bytes())
+        evaluation = EvaluationSummary.from_json(metrics) if metrics != {} else None
     selection = None
-    if SELECTION in manifest["files"]:
-        selection = Selection.from_json(json.loads((path / SELECTION).read_bytes()))
-    return Run(config, graph, model.eval(), history, evaluation, path, manifest["environment"], selection)
+    if SELECTION in manifest.files:
+        with manifests.unreadable(path / SELECTION):
+            stored = storage.read_verified(path / SELECTION, manifest.files[SELECTION])
+            selection = Selection.from_json(json.loads(stored))
+    return Run(config, graph, model.eval(), history, evaluation, path, manifest.environment, selection)
+
+
+def _read_model(path: Path, config: Config, graph: Graph) -> GradientGraph:
+    """The model that the settings describe, with the parameters of a file, which must be finite."""
+    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=None)
+    tensors, expected = tensor_file.read(path)[0], model.state_dict()
+    with manifests.unreadable(path):
+        if tensors.keys() != expected.keys():
+            raise ValueError(f"it holds {', '.join(sorted(tensors))}, the model has {', '.join(sorted(expected))}")
+        for name, tensor in tensors.items():
+            if tensor.shape != expected[name].shape:
+                sizes = " x ".join(map(str, tensor.shape)), " x ".join(map(str, expected[name].shape))
+                raise ValueError(f"{name} has size {sizes[0]}, the model's has {sizes[1]}")
+            if not tensor.is_floating_point():
+                raise ValueError(f"{name} holds no real numbers")
+            if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+                raise ValueError(f"{name} holds a number that is not finite")
+    model.load_state_dict(tensors, assign=True)
+    return model
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    with manifests.unreadable(path):
+        return read_rows([json.loads(line) for line in path.read_bytes().splitlines()])
+
+
+def read_rows(values: list[Any]) -> list[dict[str, Any]]:
+    """Rows of a history from their JSON; a ValueError names what is missing or of another kind."""
+    rows: list[dict[str, Any]] = []
+    for number, value in enumerate(values, start=1):
+        row: dict[str, Any] = dict(schema.read(_EpochRow, value, f"row {number}"))
+        if "valid" in row:
+            row["valid"] = read_metrics(row["valid"], f"row {number}.valid")
+        rows.append(row)
+    return rows
 
 
 def _checksum(parts: Iterable[Any]) -> str:
@@ -178,7 +219,3 @@ def _checksum(parts: Iterable[Any]) -> str:
     for part in parts:
         checksum.update(part)
     return checksum.hexdigest()
-
-
-def _fingerprint(checksums: Mapping[str, str]) -> str:
-    return storage.digest(f"{checksums['data.graph']} {checksums['model.safetensors']}".encode())

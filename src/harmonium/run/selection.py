@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from harmonium.runtime import schema
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -24,13 +26,14 @@ class Selection:
     reasons: list[str]
     trials: list[Trial]
     trial_size: dict[str, Any]  # the settings in which trials differ from the final training
-    held_out: int  # facts that judged each trial
-    minutes: float  # the budget
-    seconds: float  # spent on the search
+    held_out: schema.Count  # facts that judged each trial
+    minutes: schema.Unbounded  # the budget
+    seconds: schema.NonNegative  # spent on the search
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Selection:
-        return cls(**value | {"trials": [Trial(**trial) for trial in value["trials"]]})
+    def from_json(cls, value: Any) -> Selection:
+        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        return schema.read(cls, value, "selection")

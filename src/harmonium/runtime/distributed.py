@@ -101,17 +101,24 @@ class World:
                     )
 
     def gather_rows(self, rows: Tensor, n: int) -> Tensor | None:
-        """The whole table (n, dim) of sharded rows, in the main process: backed by a temporary file, not by memory."""
+        """The whole table (n, dim) of sharded rows, in the main process."""
         if not self.is_main:
             dist.send(rows.detach().contiguous(), 0)
             return None
-        with tempfile.NamedTemporaryFile(dir=storage.temporary_folder()) as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, n * rows.shape[1] * rows.element_size()))
-            whole = torch.from_file(file.name, shared=True, size=n * rows.shape[1], dtype=rows.dtype).view(n, -1)
+        whole = _new_table(n, rows)
         whole[self.shard(n)].copy_(rows.detach())
         for rank in range(1, self.size):
             dist.recv(whole[self.shard(n, rank)], rank)
         return whole
+
+
+def _new_table(n: int, rows: Tensor) -> Tensor:
+    """A table (n, dim) for rows (m, dim): backed by a temporary file or, where the disk is full, by memory."""
+    size = n * rows.shape[1]
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=storage.temporary_folder()) as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, size * rows.element_size()))
+        return torch.from_file(file.name, shared=True, size=size, dtype=rows.dtype).view(n, rows.shape[1])
+    return torch.empty(n, rows.shape[1], dtype=rows.dtype)
 
 
 def run_on_main(world: World | None, action: Callable[[], T]) -> T:

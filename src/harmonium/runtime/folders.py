@@ -12,13 +12,15 @@ from pathlib import Path
 
 from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.storage import sync
+from harmonium.runtime.storage import DRAFT, sync
 
 UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
-CHECKPOINT_FILE = re.compile(r"(lock|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
-DERIVED = (  # what commands add to a finished run
-    "calibration.json", "fact_calibration.json", "conformal.json", "report.html", "guises.png",
+CHECKPOINT_FILE = re.compile(r"(lock|reserve|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
+DERIVED = (  # what commands add to a finished run; run.json names most of them too, unless a process was killed
+    "calibration.json", "fact_calibration.typed.json", "fact_calibration.untyped.json", "conformal.json",
+    "report.html", "guises.png",
 )  # fmt: skip
+ASIDE = ".aside"  # ending of a folder that is being replaced where the system cannot exchange two in one step
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 logger = logging.getLogger("harmonium")
 
@@ -26,6 +28,7 @@ logger = logging.getLogger("harmonium")
 def reserve(path: str | Path, overwrite: bool = False) -> Path:
     """Check before any work is done that a run can be written to this folder."""
     path = Path(path)
+    remove_leftovers(path)
     try:
         if path.exists():
             _check_replaceable(path, overwrite)
@@ -46,7 +49,7 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
                 f"{path} holds a training that has not finished: `harmonium resume {path}` continues it, "
                 "--overwrite starts again"
             )
-    if not overwrite and content != {UNFINISHED}:
+    if not overwrite and content and content != {UNFINISHED}:
         raise HarmoniumError(f"{path} exists; choose another --out, or replace it with --overwrite")
     if content and not content & {"run.json", UNFINISHED}:
         raise HarmoniumError(f"{path} is not a run folder, so it will not be replaced; choose another --out")
@@ -73,21 +76,36 @@ def check_checkpoints(folder: Path) -> None:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a run folder holds a training that can be resumed."""
-    return (path / UNFINISHED / "training.json").is_file()
+    return is_file(path / UNFINISHED / "training.json")
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is an ordinary file with this name; no file has a name that the system refuses."""
+    with contextlib.suppress(OSError):
+        return path.is_file()
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder with this name."""
+    with contextlib.suppress(OSError):
+        return path.is_dir()
+    return False
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a run folder; an error names the process that holds it. The system frees locks of dead processes."""
-    import fcntl
-
     lock = path / UNFINISHED / "lock"
-    with open(lock, "a+") as file:
+    if lock.exists() and not lock.is_file():
+        raise HarmoniumError(f"{lock}: not an ordinary file; remove it")
+    with open(lock, "ab+", buffering=0) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file.fileno())
         except BlockingIOError:
             file.seek(0)
-            owner = file.read().strip() or "unknown"
+            owner = file.read(20).decode("ascii", "replace").strip()
+            owner = owner if owner.isdecimal() else "unknown"
             raise HarmoniumError(
                 f"{path} is being trained by another process ({owner}); wait for it, or stop it with `kill {owner}`"
             ) from None
@@ -97,39 +115,69 @@ def locked(path: Path) -> Iterator[None]:
             raise HarmoniumError(f"{path} was finished by another process just now")
         with contextlib.suppress(OSError):
             file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            file.write(str(os.getpid()).encode())
         yield
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder itself; an OSError where another process holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file or folder; a BlockingIOError where another process holds the lock."""
+    import fcntl
+
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
     """A temporary folder that replaces `path` when the block succeeds, and is removed otherwise."""
-    remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
+        remove_leftovers(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
         temporary.mkdir()
-        yield temporary
-        sync(temporary)
-        if path.exists():
-            exchange(temporary, path)
-        else:
-            temporary.rename(path)
-        sync(path.parent)
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):  # where folders cannot be locked, the process id must do
+                stack.enter_context(locked_folder(temporary))
+            yield temporary
+            sync(temporary)
+            if path.exists():
+                exchange(temporary, path)
+            else:
+                temporary.rename(path)
+            try:
+                sync(path.parent)
+            except OSError as error:
+                logger.warning("%s is written, but may be lost if the power fails now (%s)", path, error.strerror)
     except OSError as error:
-        advice = f"`harmonium resume {path}` tries again" if is_unfinished(path) else "nothing was left there"
-        raise HarmoniumError(f"{path}: cannot be written ({error.strerror}); {advice}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise HarmoniumError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove temporary folders of `path` left by processes that were killed."""
-    for temporary in path.parent.iterdir():
-        name, _, process = temporary.name.removesuffix(".draft").rpartition(".")
-        is_ours = temporary.name.endswith(".draft") and name == f".{path.name}" and process.isdigit()
-        if is_ours and not is_alive(int(process)):
-            shutil.rmtree(temporary, ignore_errors=True)
+    """Remove the temporary folders of `path` that killed processes left; a run that one had put aside comes back.
+
+    A temporary folder in use is locked, and named after a process that is alive.
+    """
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)({re.escape(DRAFT)}|{re.escape(ASIDE)})")
+    with contextlib.suppress(OSError):
+        for temporary in path.parent.iterdir():
+            match = leftover.fullmatch(temporary.name)
+            if not match or is_alive(int(match[1])):
+                continue
+            with contextlib.suppress(OSError), locked_folder(temporary):
+                if match[2] == ASIDE and not path.exists():
+                    temporary.rename(path)
+                else:
+                    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def is_alive(process: int) -> bool:
@@ -138,7 +186,7 @@ def is_alive(process: int) -> bool:
         return False
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # a process of another user
         pass
@@ -151,7 +199,7 @@ def exchange(first: Path, second: Path) -> None:
         rename = getattr(ctypes.CDLL(None), "renameat2", None)
         if rename and not rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):
             return
-    aside = first.with_name(first.name + ".old")
+    aside = first.with_name(first.name.removesuffix(DRAFT) + ASIDE)
     second.rename(aside)
     try:
         first.rename(second)

@@ -1,33 +1,64 @@
 """Files written atomically and verified by checksum, and the folders for caches and temporary files."""
 
 import contextlib
+import errno
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, is_dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
 
+DRAFT = ".draft"  # ending of files and folders that are not complete
+LARGEST_MANIFEST = 1 << 28  # bytes
 
-def write(path: Path, content: bytes | Iterable[bytes | memoryview]) -> str:
-    """Write a file atomically (temporary file, fsync, rename), from bytes or parts of them; returns its sha256."""
-    temporary, checksum = path.with_name(path.name + ".draft"), hashlib.sha256()
+
+@dataclass(frozen=True)
+class FileRecord:
+    """The size and the checksum of a file, as manifests keep them."""
+
+    bytes: schema.Count
+    sha256: str
+
+
+def write(path: Path, content: bytes | Iterable[bytes | memoryview]) -> FileRecord:
+    """Write a file atomically (temporary file, fsync, rename), from bytes or parts of them."""
+    temporary, checksum, size = path.with_name(path.name + DRAFT), hashlib.sha256(), 0
     parts: Iterable[bytes | memoryview] = [content] if isinstance(content, bytes) else content
     try:
         with open(temporary, "wb") as file:
             for part in parts:
-                file.write(part)
+                size += file.write(part)
                 checksum.update(part)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
-    return checksum.hexdigest()
+    return FileRecord(size, checksum.hexdigest())
+
+
+def allocate(path: Path, size: int) -> None:
+    """A file that takes up so many bytes of the disk; only its name where the system cannot allocate."""
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    path.unlink()
+                    raise
 
 
 def sync(folder: Path) -> None:
@@ -39,15 +70,16 @@ def sync(folder: Path) -> None:
         os.close(handle)
 
 
-def sync_and_digest(folder: Path) -> dict[str, str]:
-    """Flush the files of a folder that another library wrote; returns folder/file -> sha256."""
-    checksums = {}
+def sync_files(folder: Path) -> dict[str, FileRecord]:
+    """Flush the files of a folder that another library wrote; returns the record of each folder/file."""
+    records = {}
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as file:
             os.fsync(file.fileno())
-            checksums[f"{folder.name}/{path.name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            records[f"{folder.name}/{path.name}"] = FileRecord(file.tell(), checksum)
     sync(folder)
-    return checksums
+    return records
 
 
 def digest(content: bytes) -> str:
@@ -59,22 +91,76 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify_checksum(path: Path, expected: str) -> Path:
-    """The path, if the contents of the file have this sha256."""
+def open_regular(path: Path) -> FileIO:
+    """Open an ordinary file; folders, pipes and devices, some of which have no end, are errors and are not waited for."""
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(None, "Not an ordinary file")
+    return file
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# Verified reading ------------------------------------------------------------------------------------------------
+
+
+def verify(path: Path, record: FileRecord) -> Path:
+    """The path, if the file has this size and checksum; only a file of the right size is read."""
+    with _open_of_size(path, record) as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != record.sha256:
+        raise _changed(path)
+    return path
+
+
+def read_verified(path: Path, record: FileRecord) -> bytes:
+    """The contents of a file, if it has this size and checksum."""
+    with _open_of_size(path, record) as file:
+        content = file.read()
+    if digest(content) != record.sha256:
+        raise _changed(path)
+    return content
+
+
+@contextlib.contextmanager
+def _open_of_size(path: Path, record: FileRecord) -> Iterator[FileIO]:
     try:
-        actual = file_digest(path)
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size != record.bytes:
+                raise _changed(path)
+            yield file
     except OSError as error:
         raise HarmoniumError(f"{path}: {error.strerror or error}; the run folder is incomplete") from error
-    if actual != expected:
-        raise HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
-    return path
+
+
+def _changed(path: Path) -> HarmoniumError:
+    return HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
 
 
 # Manifests -------------------------------------------------------------------------------------------------------
 
 
 def to_json(value: Any, errors: str = "strict") -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(errors=errors)
+    """JSON, with dataclasses as objects and undefined numbers (NaN), which JSON does not have, as null."""
+    return (json.dumps(plain(value), indent=1, ensure_ascii=False) + "\n").encode(errors=errors)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold of a value: dataclasses become objects, NaN becomes null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def manifest_bytes(content: dict[str, Any]) -> bytes:
@@ -85,11 +171,16 @@ def manifest_bytes(content: dict[str, Any]) -> bytes:
 def read_manifest(path: Path, format: int) -> dict[str, Any]:
     """Read what `manifest_bytes` wrote, if it has this format number and its checksum is right."""
     try:
-        manifest = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise HarmoniumError(f"{path}: damaged ({error}); restore it or train again") from error
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_MANIFEST:
+                raise HarmoniumError(f"{path}: damaged (too large a file); restore it or train again")
+            manifest = json.loads(file.read())
     except OSError as error:
         raise HarmoniumError(f"{path}: {error.strerror or error}; the run folder is incomplete") from error
+    except HarmoniumError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise HarmoniumError(f"{path}: damaged ({error}); restore it or train again") from error
     actual = manifest.get("format") if isinstance(manifest, dict) else None
     if type(actual) is not int or actual != format:
         raise HarmoniumError(
@@ -98,7 +189,7 @@ def read_manifest(path: Path, format: int) -> dict[str, Any]:
         )
     content: dict[str, Any] = manifest
     if content.pop("sha256", None) != digest(to_json(content, errors="replace")):
-        raise HarmoniumError(f"{path}: its contents changed since the run was written; restore it or train again")
+        raise _changed(path)
     return content
 
 
@@ -110,9 +201,9 @@ def manifest_files(path: Path) -> dict[str, set[str]]:
             return {}
         files: dict[str, set[str]] = {}
         for part in (content["files"], content.get("replaced", {})):
-            for name, checksum in part.items():
+            for name, record in part.items():
                 if Path(name).name == name:  # a path could lead out of the folder
-                    files.setdefault(name, set()).add(checksum)
+                    files.setdefault(name, set()).add(record if isinstance(record, str) else record["sha256"])
         return files
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return {}

@@ -66,7 +66,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _move(temporary: Path, folder: Path) -> None:
     """Move new files to their names, after the last check that only our own are replaced."""
-    files = {Path(name).name: checksum for name, checksum in storage.sync_and_digest(temporary).items()}
+    files = {Path(name).name: record.sha256 for name, record in storage.sync_files(temporary).items()}
     earlier = written_files(folder)
     for name in sorted({*files, MANIFEST}):
         if name not in earlier and os.path.lexists(folder / name):

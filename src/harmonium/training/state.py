@@ -13,8 +13,8 @@ from torch import Tensor
 from harmonium.data.triples import Triples
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.run.run import History
-from harmonium.runtime import tensor_file
+from harmonium.run.run import History, read_rows
+from harmonium.runtime import schema, tensor_file
 from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.averaging import WeightAverage, is_averaged
@@ -179,20 +179,35 @@ class TrainingState:
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; `values` also has the number of steps done."""
-        if values["epoch"] > self.settings.epochs and not values["finished"]:
+        position = schema.read(_Position, values)
+        if position.epoch > self.settings.epochs and not position.finished:
             raise HarmoniumError(
-                f"train.epochs={self.settings.epochs} is too few: training has reached epoch {values['epoch']}; "
+                f"train.epochs={self.settings.epochs} is too few: training has reached epoch {position.epoch}; "
                 "use --set train.epochs=MORE"
             )
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.training_step.load_state_dict(with_prefix(tensors, "optimiser."))
-        self.average.load_state_dict(with_prefix(tensors, "average."), values["averaged"])
-        self.training_step.steps_done = values["steps"]
+        self.average.load_state_dict(with_prefix(tensors, "average."), position.averaged)
+        self.training_step.steps_done = position.steps
         self.generator.set_state(tensors["generator"])
         self.epoch_generator = tensors["epoch_generator"]
         self.epoch_loss = tensors["epoch_loss"].to(self.epoch_loss.device)
-        self.epoch, self.steps_in_epoch, self.finished = values["epoch"], values["steps_in_epoch"], values["finished"]
-        self.history = History(**values["history"])
-        if values["best"] is not None:
-            self.best, self.best_model = values["best"], with_prefix(tensors, "best.")
-        self.started = time.perf_counter() - values["seconds"]
+        self.epoch, self.steps_in_epoch, self.finished = position.epoch, position.steps_in_epoch, position.finished
+        self.history = dataclasses.replace(position.history, rows=read_rows(position.history.rows))
+        if position.best is not None:
+            self.best, self.best_model = position.best, with_prefix(tensors, "best.")
+        self.started = time.perf_counter() - position.seconds
+
+
+@dataclass(frozen=True)
+class _Position:
+    """The values of a checkpoint."""
+
+    steps: schema.Count
+    epoch: schema.Count
+    steps_in_epoch: schema.Count
+    finished: bool
+    seconds: schema.NonNegative
+    averaged: schema.Count
+    best: float | None
+    history: History

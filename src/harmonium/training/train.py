@@ -22,9 +22,9 @@ from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
-from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.folders import is_file, is_unfinished, remove_leftovers, reserve
 from harmonium.training.fit import fit
-from harmonium.training.harmony_fit import fit_harmony
+from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.search import Search, for_vectors, select
 from harmonium.training.state import Progress
@@ -77,6 +77,8 @@ def train(
         )
         with saving as checkpoints:
             model = _build(settings, graph, world)
+            if checkpoints:
+                checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
             with tracking(track, settings) as log:
                 history = fit(model, graph, settings, progress, log, checkpoints)
                 return _finish(settings, graph, model, history, log, checkpoints, selection)
@@ -97,16 +99,16 @@ def resume(
     folder = Path(run)
     if torchrun.rank():
         progress, track = None, ()
+    remove_leftovers(folder)
     if is_unfinished(folder):
         with process_group() as world, checkpoint.reopen(folder, overrides, world) as (checkpoints, settings, graph):
             model = _build(settings, graph, world)
+            checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
             with tracking(track, settings) as log:
                 history = fit(model, graph, settings, progress, log, checkpoints)
                 return _finish(settings, graph, model, history, log, checkpoints, checkpoints.selection)
-    if overrides and (folder / "run.json").is_file():
+    if overrides and is_file(folder / "run.json"):
         raise HarmoniumError(f"{folder} is finished and its settings cannot change; train again with other settings")
-    with suppress(OSError):
-        remove_leftovers(folder)
     return Run.load(folder)
 
 
@@ -203,5 +205,14 @@ def _finish(
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})
     if checkpoints is None:
         return run
-    folder = checkpoints.run
-    return replace(run, path=run_on_main(world, lambda: run.save(folder, overwrite=True)))
+    save = partial(run.save, overwrite=True)
+    return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
+
+
+def _model_bytes(model: GradientGraph, settings: Config) -> int:
+    """Bytes of the parameters of the finished model, all shards of its vectors and a W still to be fitted included."""
+    tables = model.n_entities * model.entity.shape[1] * model.entity.element_size()
+    others = sum(p.numel() * p.element_size() for name, p in model.named_parameters() if name != "entity")
+    after = settings.model.harmony and settings.train.harmony != "joint"
+    rank = min(settings.model.rank or DEFAULT_RANK, model.form.dim)
+    return tables + others + (4 * rank * (model.form.dim + rank + 1) if after else 0)

@@ -1,0 +1,125 @@
+"""run.json: how a run was made, and the size and checksum of every file of its folder that answers depend on.
+
+Files computed from a finished run, such as its calibration, are added later (`keep`): first the file, then a manifest
+that names it, each written atomically. A process killed between the two leaves a file that the manifest does not name,
+which is computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harmonium.runtime import folders, schema, storage
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.storage import FileRecord
+from harmonium.runtime.untrusted import refuse_pickle
+
+FORMAT = 4
+NAME = "run.json"
+T = TypeVar("T")
+logger = logging.getLogger("harmonium")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of run.json, apart from its own checksum."""
+
+    format: int
+    made: str  # date and time
+    environment: dict[str, str]
+    best_epoch: schema.Count
+    stopped: str
+    backend: str
+    harmony: dict[str, Any] | None
+    files: dict[str, FileRecord]
+
+    @property
+    def fingerprint(self) -> str:
+        """Checksum of the graph and the model."""
+        return fingerprint({name: record.sha256 for name, record in self.files.items()})
+
+
+def fingerprint(checksums: Mapping[str, str]) -> str:
+    """One checksum of the graph and the model, from those of their files."""
+    return storage.digest(f"{checksums['data.graph']} {checksums['model.safetensors']}".encode())
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a finished run; anything else in its place is an error that says so."""
+    path = folder / NAME
+    folders.remove_leftovers(folder)
+    if not folders.is_folder(folder):
+        if folders.is_file(folder):
+            refuse_pickle(folder)
+        raise HarmoniumError(f"{folder}: no such run folder; `harmonium train --out {folder}` makes one")
+    if not path.exists() and not path.is_symlink():
+        if folders.is_unfinished(folder):
+            raise HarmoniumError(f"{folder}: training has not finished; `harmonium resume {folder}` continues it")
+        raise HarmoniumError(f"{folder}: no run.json in it, so it is not a (complete) run folder")
+    content = storage.read_manifest(path, FORMAT)
+    for name in content["files"] if isinstance(content.get("files"), dict) else ():
+        if Path(name).name != name:
+            raise HarmoniumError(f"{path}: names {name!r}, which is no file of a run; it is refused")
+    with unreadable(path):
+        manifest = schema.read(Manifest, content)
+        if manifest.harmony is not None and type(manifest.harmony.get("summary")) is not str:
+            raise ValueError("harmony.summary must be text")
+    return manifest
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    storage.write(folder / NAME, storage.manifest_bytes(vars(manifest)))
+
+
+@contextlib.contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Errors inside name the file that holds other values than this version writes."""
+    try:
+        yield
+    except HarmoniumError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error}); restore it or train again") from error
+
+
+# Files computed from a finished run --------------------------------------------------------------------------------
+
+
+def keep(folder: Path | None, run: str, name: str, content: Any) -> None:
+    """Write a JSON file computed from the run with this fingerprint, unless the folder cannot be written or has another.
+
+    Of several processes that do so at the same time, one writes.
+    """
+    if folder is None:
+        return
+    with contextlib.suppress(OSError, HarmoniumError), folders.locked_folder(folder):
+        manifest = read(folder)
+        if manifest.fingerprint != run:
+            return
+        others = {other: record for other, record in manifest.files.items() if other != name}
+        if len(others) < len(manifest.files):  # so that no manifest names a file with other contents
+            write(folder, replace(manifest, files=others))
+        record = storage.write(folder / name, storage.to_json(content))
+        write(folder, replace(manifest, files=others | {name: record}))
+
+
+def read_kept(folder: Path | None, run: str, name: str, parse: Callable[[Any], T | None]) -> T | None:
+    """What `keep` wrote, parsed; None where there is nothing, or nothing that can be used: then it is computed again."""
+    if folder is None:
+        return None
+    with contextlib.suppress(HarmoniumError):
+        manifest = read(folder)
+        if name not in manifest.files or manifest.fingerprint != run:
+            return None
+        try:
+            with unreadable(folder / name):
+                return parse(json.loads(storage.read_verified(folder / name, manifest.files[name])))
+        except HarmoniumError as error:
+            logger.warning("%s; it is computed again", str(error).partition("; ")[0])
+    return None

@@ -1,0 +1,483 @@
+"""Attacks on run folders: every file damaged, and a fault at every operation on a file.
+
+After damage a run gives the right answers or a HarmoniumError; after a fault nothing that was finished is lost, and the
+same commands lead to the same results. ATTACK=n makes n times as many attacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import harmonium
+from attack.damage import (
+    FAULTS,
+    REPLACEMENTS,
+    SCALE,
+    Ending,
+    Refused,
+    attempt,
+    damaged_contents,
+    moments,
+    run_with_fault,
+    wrong_leaves,
+)
+from harmonium.answers import conformal, fact_probability, fold_in, probability
+from harmonium.answers.conformal import answer_sets_for
+from harmonium.answers.fact_probability import fact_calibration_for
+from harmonium.answers.probability import calibration_for
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Triples
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.run.run import Run
+from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime.config import Config
+from harmonium.runtime.folders import is_unfinished
+from harmonium.training.state import Progress
+from harmonium.training.train import resume, train
+from kills import outcome, signal_at
+from small import make_graph
+
+GRAPH = make_graph(12, 2, (80, 30, 20))
+SETTINGS = [
+    "model.composition=hole", "model.entity_dim=4", "model.rank=2", "train.batch_size=10", "train.negatives=3",
+    "train.epochs=2", "train.evaluate_every=1", "train.checkpoint_every=5", "train.threads=1", "train.device=cpu",
+]  # fmt: skip
+STEPS = 16
+KEPT = ("calibration.json", "conformal.json", "fact_calibration.typed.json", "fact_calibration.untyped.json")
+FILES = ("run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json", *KEPT)
+CHECKPOINT = ("training.json", "data.graph", "000002.json", "000002.safetensors", "000003.json", "000003.safetensors")
+
+
+def config(*changes: str) -> Config:
+    return Config.read(None, [*SETTINGS, *changes])
+
+
+def forget() -> None:
+    """Forget what this process has fitted, as a new process would."""
+    for cache in (probability._fitted, conformal._made, fact_probability._fitted):
+        cache.clear()
+
+
+def answers(folder: Path) -> dict[str, Any]:
+    """What a run says, by everything that is kept in its folder; NaN, which equals nothing, as text."""
+    forget()
+    run = Run.load(folder)
+    calibration, triples = calibration_for(run), run.graph.test[:5]
+    fits = {typed: fact_calibration_for(run, typed) for typed in (True, False)}
+    sets = answer_sets_for(run)
+    return {
+        "scores": run.model.score(triples).tolist(),
+        "probabilities": str([calibration.of_facts(run.model, run.graph, triples, slot) for slot in calibration.fits]),
+        "sizes": [sets.sizes(run.model, run.graph, slot, triples, 0.8)[0].tolist() for slot in sets.slots],
+        "facts": repr(fits),
+        "reliability": repr(calibration.to_json()),
+        "info": json.dumps(harmonium.info(run) | {"run": None}),
+        "metrics": json.dumps(run.metrics),
+        "history": [row["loss"] for row in run.history.rows],
+        "graph": repr([run.graph.names_of(triples), list(run.graph.entities.ids)]),
+        "settings": run.config.to_toml(),
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with everything that is ever kept in its folder."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    train(GRAPH, config(), folder)
+    answers(folder)
+    assert {file.name for file in folder.iterdir()} == set(FILES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training with two checkpoints."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.raises(harmonium.runtime.errors.Interrupted):
+        train(GRAPH, config(), folder, progress=signal_at(12))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(finished: Path) -> dict[str, Any]:
+    return answers(finished)
+
+
+@pytest.fixture(scope="module")
+def fits(expected: dict[str, Any]) -> tuple[Any, ...]:
+    """What fits of the finished run give."""
+    return *probability._fitted.values(), *conformal._made.values(), dict(fact_probability._fitted)
+
+
+@pytest.fixture
+def quick_fits(fits: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit in no time, with the result of the real fit, so that many attacks on what is kept of it can be made."""
+    calibration, sets, facts = fits
+    by_kind = {typed: fit for (_, typed), fit in facts.items()}
+    monkeypatch.setattr(probability, "fit_calibration", lambda *_: calibration)
+    monkeypatch.setattr(conformal, "fit_answer_sets", lambda *_: sets)
+    monkeypatch.setattr(fact_probability, "fit_fact_calibration", lambda *arguments: by_kind[arguments[2]])
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    """Make fresh copies of a run folder, one at a time."""
+    target = tmp_path / "copy"
+
+    def copy(folder: Path) -> Path:
+        shutil.rmtree(target, ignore_errors=True)
+        return Path(shutil.copytree(folder, target))
+
+    yield copy
+    shutil.rmtree(target, ignore_errors=True)
+
+
+Copy = Callable[[Path], Path]
+
+
+def replace_file(path: Path, replacement: str) -> None:
+    path.unlink()
+    REPLACEMENTS[replacement](path)
+
+
+# Damage to a finished run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick_fits")
+@pytest.mark.parametrize("file", FILES)
+def test_damaged_contents_never_change_an_answer(
+    file: str, finished: Path, expected: dict[str, Any], copy_of: Copy
+) -> None:
+    folder, content = copy_of(finished), (finished / file).read_bytes()
+    manifest = (finished / "run.json").read_bytes()
+    for attack, damaged in damaged_contents(content, 2 * SCALE, seed=len(file)):
+        if damaged == content:
+            continue
+        (folder / "run.json").write_bytes(manifest)
+        (folder / file).write_bytes(damaged)
+        result = attempt(lambda: answers(folder), f"{file}, {attack}")
+        assert isinstance(result, Refused) or result == expected, f"{file}, {attack}"
+        assert isinstance(result, Refused) or file in ("run.json", *KEPT), f"{file}, {attack}"
+        (folder / file).write_bytes(content)
+
+
+@pytest.mark.usefixtures("quick_fits")
+@pytest.mark.parametrize("replacement", REPLACEMENTS)
+@pytest.mark.parametrize("file", FILES)
+def test_something_else_in_place_of_a_file_never_changes_an_answer(
+    file: str, replacement: str, finished: Path, expected: dict[str, Any], copy_of: Copy
+) -> None:
+    folder = copy_of(finished)
+    replace_file(folder / file, replacement)
+    result = attempt(lambda: answers(folder), f"{file} is {replacement}")
+    assert isinstance(result, Refused) or result == expected
+
+
+def seal(folder: Path, file: str) -> None:
+    """Make the manifest name a changed file, so that the checks behind its checksum are reached."""
+    manifest = json.loads((folder / "run.json").read_bytes())
+    manifest.pop("sha256")
+    content = (folder / file).read_bytes()
+    manifest["files"][file] = asdict(storage.FileRecord(len(content), storage.digest(content)))
+    (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
+
+
+def encode(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def encode_manifest(value: Any) -> bytes:
+    """With a right checksum of itself, if it is an object."""
+    if isinstance(value, dict):
+        value = value | {"sha256": storage.digest(storage.to_json(value, errors="replace"))}
+    return encode(value)
+
+
+@pytest.mark.usefixtures("quick_fits")
+@pytest.mark.parametrize("file", [file for file in FILES if ".json" in file])
+def test_wrong_values_with_a_right_checksum_are_refused_or_harmless(
+    file: str, finished: Path, expected: dict[str, Any], copy_of: Copy
+) -> None:
+    """Whoever writes right checksums can change answers, but tracebacks and numbers that are not finite do not come out."""
+    folder, content = copy_of(finished), (finished / file).read_bytes()
+    manifest = (finished / "run.json").read_bytes()
+    value = [json.loads(line) for line in content.splitlines()] if file.endswith("l") else json.loads(content)
+    if file == "run.json":
+        value.pop("sha256")
+    for attack, changed in wrong_leaves(value, 15 * SCALE, seed=len(file)):
+        (folder / "run.json").write_bytes(manifest)
+        if file == "run.json":
+            (folder / file).write_bytes(encode_manifest(changed))
+        else:
+            lines = file.endswith("l") and isinstance(changed, list)
+            (folder / file).write_bytes(b"\n".join(map(encode, changed)) if lines else encode(changed))
+            seal(folder, file)
+        result = attempt(lambda: answers(folder), f"{file}, {attack}")
+        if not isinstance(result, Refused):
+            assert result["scores"] == expected["scores"], f"{file}, {attack}"
+            assert not re.search(r"\b(nan|inf)\b", result["probabilities"]), f"{file}, {attack}"
+        for kept in KEPT:
+            shutil.copy(finished / kept, folder / kept)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("file", ["model.safetensors", "data.graph"])
+def test_tensors_of_other_values_types_or_shapes_are_refused(
+    file: str, number: str, finished: Path, copy_of: Copy
+) -> None:
+    folder = copy_of(finished)
+    tensors, metadata = tensor_file.read(finished / file)
+    for name, tensor in tensors.items():
+        changes = [tensor.to(torch.int32), tensor[:-1], tensor[None], tensor.flatten()[:0]]
+        if tensor.is_floating_point() and tensor.numel():
+            broken = tensor.clone()
+            broken.view(-1)[-1] = float(number)
+            changes.append(broken)
+        for position, changed in enumerate(changes):
+            (folder / file).write_bytes(b"".join(tensor_file.parts(tensors | {name: changed}, metadata)))
+            seal(folder, file)
+            result = attempt(lambda: answers(folder), f"{name}, {position}")
+            unchanged = changed.shape == tensor.shape and changed.dtype == tensor.dtype and changed.equal(tensor)
+            assert isinstance(result, Refused) != unchanged, f"{name}, {position}"
+
+
+# Damage to an unfinished training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [*CHECKPOINT, "lock", "reserve"])
+def test_a_damaged_checkpoint_never_changes_the_result(file: str, stopped: Path, finished: Path, copy_of: Copy) -> None:
+    whole = {name: text for name, text in outcome(finished).items() if name not in KEPT}
+    path, content = stopped / "checkpoints" / file, (stopped / "checkpoints" / file).read_bytes()[: 1 << 20]
+    attacks: list[tuple[str, Callable[[Path], object]]] = [
+        (attack, lambda path, text=text: path.write_bytes(text))
+        for attack, text in damaged_contents(content, SCALE, seed=len(file))
+        if text != content
+    ]
+    attacks += [(name, lambda path, name=name: replace_file(path, name)) for name in REPLACEMENTS]
+    for attack, apply in attacks:
+        folder = copy_of(stopped)
+        apply(folder / path.relative_to(stopped))
+        result = attempt(partial(resume, folder), f"{file}, {attack}")
+        assert isinstance(result, Refused) or comparable(folder) == whole_of(whole), f"{file}, {attack}"
+
+
+def whole_of(contents: dict[str, str]) -> dict[str, str]:
+    """The contents of a run without the names of kept files in its manifest."""
+    manifest = json.loads(contents["run.json"])
+    manifest["files"] = {name: record for name, record in manifest["files"].items() if name not in KEPT}
+    return contents | {"run.json": json.dumps(manifest)}
+
+
+def comparable(folder: Path) -> dict[str, str]:
+    """The contents of a run but for times and kept files."""
+    contents = outcome(folder)
+    return whole_of({name: text for name, text in contents.items() if name not in KEPT})
+
+
+@pytest.mark.parametrize("file", [file for file in CHECKPOINT if file.endswith(".json")])
+def test_wrong_values_in_a_checkpoint_with_a_right_checksum_are_no_traceback(
+    file: str, stopped: Path, copy_of: Copy
+) -> None:
+    value = json.loads((stopped / "checkpoints" / file).read_bytes())
+    value.pop("sha256")
+    for attack, changed in wrong_leaves(value, 6 * SCALE, seed=len(file)):
+        folder = copy_of(stopped)
+        (folder / "checkpoints" / file).write_bytes(encode_manifest(changed))
+        attempt(partial(resume, folder), f"{file}, {attack}")
+
+
+# Faults at every operation --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(finished: Path) -> dict[str, str]:
+    """What an undisturbed training writes."""
+    return comparable(finished)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs are written that cannot be written to their folder."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("HARMONIUM_CACHE", str(folder / "cache"))
+    return folder
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary files and folders beside and inside a run folder."""
+    entries = [*folder.parent.iterdir(), *folder.rglob("*")]
+    return [entry.name for entry in entries if entry.name.endswith((".draft", ".aside")) or entry.name == "checkpoints"]
+
+
+def with_faults(
+    job: Callable[[Path], object],
+    prepare: Callable[[Path], object],
+    check: Callable[[Path, Ending, str], None],
+    tmp_path: Path,
+    fault: str,
+    count: int,
+) -> None:
+    """Do a job with a fault at each of `count` moments, and check the folder afterwards."""
+
+    def once(fault: str | None, at: int) -> tuple[Path, Ending]:
+        shutil.rmtree(tmp_path / "place", ignore_errors=True)
+        folder = tmp_path / "place" / "run"
+        folder.parent.mkdir()
+        prepare(folder)
+        return folder, run_with_fault(lambda: job(folder), fault, at, tmp_path)
+
+    torch.set_num_threads(1)
+    total = once(None, 0)[1].operations
+    assert total > 3
+    for at in moments(total, count, seed=total):
+        folder, ending = once(fault, at)
+        check(folder, ending, f"{fault} at {at} of {total}")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("earlier", ["nothing", "stopped", "finished"])
+def test_a_training_with_a_fault_ends_the_same_and_loses_nothing(
+    fault: str,
+    earlier: str,
+    finished: Path,
+    stopped: Path,
+    whole: dict[str, str],
+    tmp_path: Path,
+    elsewhere: Path,
+) -> None:
+    """A new training, one that is resumed, and one that replaces a finished run."""
+    steps = tmp_path / "steps"
+
+    def prepare(folder: Path) -> None:
+        steps.touch()
+        os.utime(steps, (0, 0))
+        if earlier == "stopped":
+            shutil.copytree(stopped, folder)
+        elif earlier == "finished":
+            train(GRAPH, config("train.seed=5", "train.epochs=1"), folder)
+
+    def progress(now: Progress) -> None:
+        if now.step == STEPS:
+            os.utime(steps)  # the training is finished; no operation that counts
+
+    def job(folder: Path) -> None:
+        if earlier == "stopped":
+            resume(folder, progress=progress)
+        else:
+            train(GRAPH, config(), folder, overwrite=earlier == "finished", progress=progress)
+
+    def check(folder: Path, ending: Ending, attack: str) -> None:
+        elsewhere_match = re.search(r"was written to (\S+) instead", ending.message or "")
+        if elsewhere_match:
+            assert comparable(Path(elsewhere_match[1])) == whole, attack
+            shutil.rmtree(elsewhere_match[1])
+        elif ending.message and steps.stat().st_mtime > 0 and fault == "error":
+            done: list[Progress] = []
+            resume(folder, progress=done.append)
+            assert done == [], f"{attack}: the finished training is done again"
+        if earlier == "finished":
+            assert Run.load(folder).config.train.seed in (0, 5), attack
+        if earlier == "finished" and not is_unfinished(folder) and Run.load(folder).config.train.seed == 5:
+            train(GRAPH, config(), folder, overwrite=True)  # it failed before it began
+        elif is_unfinished(folder) or (folder / "run.json").exists():
+            resume(folder)
+        else:
+            assert earlier != "stopped", f"{attack}: the checkpoints are gone"
+            train(GRAPH, config(), folder)
+        assert comparable(folder) == whole, attack
+        assert leftovers(folder) == [], attack
+        assert list(elsewhere.rglob("run.json")) == [], attack
+
+    with_faults(job, prepare, check, tmp_path, fault, 4 * SCALE)
+
+
+@pytest.mark.usefixtures("quick_fits")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_calibration_with_a_fault_leaves_a_run_with_the_right_answers(
+    fault: str, finished: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    def prepare(folder: Path) -> None:
+        shutil.copytree(finished, folder)
+        for file in KEPT[1:]:
+            (folder / file).unlink()
+        (folder / KEPT[0]).write_bytes(b"{}")  # named by the manifest, and damaged
+
+    def check(folder: Path, ending: Ending, attack: str) -> None:
+        assert ending.message is None, attack
+        for _ in range(2):
+            assert attempt(lambda: answers(folder), attack) == expected, attack
+        assert leftovers(folder) == [], attack
+        assert set(json.loads((folder / "run.json").read_bytes())["files"]) >= set(KEPT), attack
+
+    with_faults(answers, prepare, check, tmp_path, fault, 4 * SCALE)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_entities_added_with_a_fault_are_added_or_not(
+    fault: str, finished: Path, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_in, "MIN_STEPS", 2)
+    names, relations = ["e0", "e1", "new"], ["r0"]
+    nothing = Triples.from_rows([])
+    facts = Triples.from_rows([[2, 0, 0], [2, 0, 1]])
+    new = Graph(Vocabulary(names), Vocabulary(relations, kind="relation"), facts, nothing, nothing, name="new")
+
+    def job(folder: Path) -> None:
+        harmonium.add(folder, new, out=folder.with_name("more"))
+
+    def check(folder: Path, ending: Ending, attack: str) -> None:
+        more = folder.with_name("more")
+        if more.exists():
+            assert not ending.message, attack
+        else:
+            job(folder)
+        assert "new" in Run.load(more).graph.entities, attack
+        assert answers(folder) == expected, attack
+        assert leftovers(more) == [], attack
+
+    with_faults(job, lambda folder: shutil.copytree(finished, folder), check, tmp_path, fault, 3 * SCALE)
+
+
+@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
+def test_a_kill_at_any_moment_of_an_exchange_leaves_one_whole_run_and_nothing_else(
+    platform: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the system cannot exchange two folders in one step."""
+    monkeypatch.setattr("sys.platform", platform)
+    run = Run.load(finished)
+
+    def check(folder: Path, ending: Ending, attack: str) -> None:
+        assert Run.load(folder).fingerprint == run.fingerprint, attack
+        assert leftovers(folder) == [], attack
+
+    with_faults(
+        lambda folder: run.save(folder, overwrite=True),
+        lambda folder: shutil.copytree(finished, folder),
+        check,
+        tmp_path,
+        "kill",
+        20 * SCALE,
+    )
+
+
+def test_a_folder_in_use_is_no_leftover(tmp_path: Path) -> None:
+    """Not even for another thread of the process that uses it."""
+    with folders.replace_atomically(tmp_path / "run") as temporary:
+        (temporary / "file").touch()
+        folders.remove_leftovers(tmp_path / "run")
+        assert (temporary / "file").exists()
+    assert (tmp_path / "run" / "file").exists()
