@@ -25,6 +25,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+import records
 from harmony_uses import Experiment, Families, Measured, Setup, classification, joint, likelihood, noise, rare
 from role_retrieval import paper_roles, roles
 
@@ -173,7 +174,8 @@ def report(options: argparse.Namespace) -> None:
         "protocol": PROTOCOL,
         "rows": rows,
     }
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(records.plain(result), indent=1, allow_nan=False)
+    options.out.write_text(text + "\n", encoding="utf-8")
     for row in rows:
         c = row["comparison"]
         print(

@@ -155,7 +155,7 @@ def harmony_map() -> str:
     for row in bench["rows"]:
         comparison = row["comparison"]
         means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
-        low, high = comparison["interval"]
+        low, high = map(float, comparison["interval"])  # infinite where samples have no spread
         change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
         verdict = "no difference"
         if row["significant"]:

@@ -11,16 +11,20 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
 
 from graph_checks import everything, graph_bytes
+from harmonium.answers.predict import _candidate_ids
 from harmonium.answers.query import read_queries
 from harmonium.data import datasets, graph_file
 from harmonium.data.download import extract
@@ -32,6 +36,8 @@ from harmonium.run.run import History, Run
 from harmonium.runtime import storage
 from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.limited_process import Limits
+from harmonium.training.initial_vectors import import_embeddings
 from small import make_graph
 
 
@@ -84,18 +90,17 @@ def skipping(file: Path) -> None:
     check_graph(datasets.load(file, on_bad="skip"))
 
 
-def in_parquet(file: Path) -> None:
-    """Without the subprocess, which would take most of the time."""
+def in_this_process(file: Path) -> None:
+    """RDF and Parquet without the other process, which would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harmonium.data.formats.parquet.read_frame", _read_here)
+        patch.setattr("harmonium.data.formats.parquet.stream", _stream_here)
+        patch.setattr("harmonium.data.formats.rdf.stream", _stream_here)
         one(file)
 
 
-def _read_here(file: Path) -> pl.LazyFrame:
-    try:
-        return pl.read_parquet(file).lazy()
-    except pl.exceptions.PanicException as error:
-        raise OSError("polars aborts on it") from error
+def _stream_here(function: str, arguments: dict[str, Any], limits: Limits, location: str) -> Iterator[list[bytes]]:
+    module, name = function.split(":")
+    yield from getattr(import_module(module), name)(**arguments)
 
 
 def around(file: Path) -> None:
@@ -106,6 +111,22 @@ def queries(file: Path) -> None:
     with contextlib.suppress(HarmoniumError):
         list(read_triples(file, small_graph()))
     list(read_queries(file, small_graph()))
+
+
+def among(file: Path) -> None:
+    _candidate_ids(small_graph(), Slot.TAIL, file)
+
+
+def vectors(file: Path) -> None:
+    model = build_model(Config.read(None, ["model.entity_dim=4", "model.rank=1"]).model, 12, 3)
+    import_embeddings(model, small_graph(), file)
+    assert model.entity.isfinite().all()
+
+
+def _npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, entity_names=np.array(["e0", "e1"]), entity_vectors=np.ones((2, 4), np.float32))
+    return file.getvalue()
 
 
 def settings(file: Path) -> None:
@@ -195,12 +216,12 @@ def targets() -> dict[str, Target]:
         "csv": Target("facts.csv", skipping, (csv, b"a;r;b\n'c';\"r\";d\n")),
         "jsonl": Target("facts.jsonl", skipping, (b'{"head": "a", "relation": "r", "tail": 7}\n' * 2,)),
         "gz": Target("facts.tsv.gz", one, (gzip.compress(tsv, mtime=0),)),
-        "nt": Target("facts.nt", one, (nt,)),
-        "ttl": Target("facts.ttl", one, (ttl,)),
-        "nq": Target("facts.nq", one, (nq,)),
-        "xml": Target("facts.rdf", one, (xml + b"</r:Description></r:RDF>",)),
-        "jsonld": Target("facts.jsonld", one, (jsonld,)),
-        "parquet": Target("facts.parquet", in_parquet, (parquet.getvalue(),)),
+        "nt": Target("facts.nt", in_this_process, (nt,)),
+        "ttl": Target("facts.ttl", in_this_process, (ttl,)),
+        "nq": Target("facts.nq", in_this_process, (nq,)),
+        "xml": Target("facts.rdf", in_this_process, (xml + b"</r:Description></r:RDF>",)),
+        "jsonld": Target("facts.jsonld", in_this_process, (jsonld,)),
+        "parquet": Target("facts.parquet", in_this_process, (parquet.getvalue(),)),
         "graph": Target("facts.graph", one, (graph_bytes(make_graph(4, 2, (6, 1, 1))),)),
         "labelled": Target(
             "facts.tsv", lambda f: read_labelled(f, small_graph()), (b"e0\tr0\te1\t1\ne1\tr1\te2\tfalse\n",)
@@ -210,6 +231,8 @@ def targets() -> dict[str, Target]:
         "queries.jsonl": Target("queries.jsonl", queries, (b'{"head": "e0", "relation": "r0", "tail": null}\n',)),
         "config": Target("config.toml", settings, (Config().to_toml().encode(), b"[train]\nepochs = 3\nmargin = 1\n")),
         "sets": Target("sets", overrides, (b"train.epochs=3\nmodel.faithfulness=inf\nmodel.cap=none\ndata=x",)),
+        "among": Target("names.txt", among, (b"e0\ne1\n",)),
+        "npz": Target("vectors.npz", vectors, (_npz(),)),
         "tar": Target("a.tar", archive, (_packed(),)),
     }
     for name, files in (("openke", openke), ("libkge", libkge), ("run", run_files())):

@@ -287,3 +287,12 @@ def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
     printed = out.read_bytes()
     assert printed.startswith(b"%PDF-") and len(printed) > 50_000
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 15
+
+
+@pytest.mark.parametrize("content", [b"<html>my page</html>", b"", b"\x00\xff"])
+def test_a_page_that_is_no_report_is_not_replaced(run: Run, tmp_path: Path, content: bytes) -> None:
+    page = tmp_path / "page.html"
+    page.write_bytes(content)
+    with pytest.raises(HarmoniumError, match="page.html: .*will not be replaced"):
+        harmonium.report(run, page)
+    assert page.read_bytes() == content

@@ -366,6 +366,26 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
         assert (tmp_path / name).is_file()
 
 
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet", "nt", "ttl", "csv.gz", "nt.zst"])
+def test_only_earlier_results_are_replaced(tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"out.{kind}"
+    row = {"head": "a", "relation": "b", "tail": "c", "score": 1.0, "probability": 0.5}
+    for rows in ([row], [row, row], [], [row]):
+        assert write_rows(out, iter(rows), "run") == len(rows)
+    strangers = [
+        b"head\trelation\ttail\na\tb\tc\n",
+        b"head,relation,tail\na,b,c\n",
+        b'{"head": 1}\n',
+        b"\x00\xff",
+        b"PAR1",
+    ]
+    for content in (*strangers, b"<a:a> <a:b> <a:c> .\n", b"[" * 99_999):
+        out.write_bytes(content)
+        with pytest.raises(HarmoniumError, match="holds no results of harmonium, so it will not be replaced"):
+            write_rows(out, iter([row]), "run")
+        assert out.read_bytes() == content
+
+
 def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:
     (tmp_path / "among.txt").write_text("e3\n\nPerson, 5\n", encoding="utf-8")
     for among in (tmp_path / "among.txt", ["e3", "e5"]):

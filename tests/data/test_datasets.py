@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,48 @@ def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
         file.write_bytes(bad)
         assert everything(load(folder)) == everything(first)
         assert everything(graph_file.load(file)) == everything(first)
+
+
+@pytest.mark.parametrize("keep", ["size", "size and times"])
+def test_an_edited_file_of_the_same_size_is_read_again(write_folder, cache: Path, keep: str) -> None:
+    for name in ("train.txt", "valid.txt", "entity_names.tsv"):
+        folder = write_folder({"train.txt": FACTS, "valid.txt": FACTS, "entity_names.tsv": "Q72\tZürich\n"})
+        first, file = load(folder), folder / name
+        before = file.stat()
+        content = bytearray(file.read_bytes())
+        content[-2] ^= 1
+        file.write_bytes(content)
+        if keep == "size and times":
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert file.stat().st_size == before.st_size
+        assert everything(load(folder)) != everything(first), name
+
+
+def test_a_flipped_bit_in_the_cache_is_noticed(write_folder, cache: Path) -> None:
+    folder = write_folder({"train.txt": FACTS, "entity_names.tsv": "Q72\tZürich\n"})
+    first = load(folder)
+    (file,) = cache.iterdir()
+    good = file.read_bytes()
+    for position in range(0, len(good), 7):
+        changed = bytearray(good)
+        changed[position] ^= 1 << position % 8
+        file.write_bytes(changed)
+        assert everything(load(folder)) == everything(first), f"byte {position}"
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_cached(write_folder, cache: Path, monkeypatch) -> None:
+    folder, read = write_folder({"train.txt": FACTS}), formats.read
+
+    def edit_and_read(path: Path, options: Any) -> Any:
+        write_folder({"train.txt": FACTS + "Q183\tP47\tQ39\n"})
+        return read(path, options)
+
+    monkeypatch.setattr(formats, "read", edit_and_read)
+    load(folder)
+    assert not cache.exists()
+    monkeypatch.setattr(formats, "read", read)
+    write_folder({"train.txt": FACTS})
+    assert load(folder).n_entities == 3
 
 
 def test_small_graphs_are_not_cached_and_an_unwritable_cache_is_no_error(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import safetensors.torch
@@ -62,7 +63,8 @@ def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def spoilt(change: Callable[[dict[str, Tensor]], object]) -> bytes:
     tensors = safetensors.torch.load(graph_bytes(make_graph()))
     change(tensors)
-    return safetensors.torch.save(tensors, {"about": json.dumps({"name": "x", "notes": []})})
+    about = json.dumps({"name": "x", "notes": []})
+    return safetensors.torch.save(tensors, {"about": about, "sha256": graph_file._checksum(tensors, about)})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,22 @@ def test_what_could_not_be_used_is_refused(tmp_path: Path, change: Callable, mes
     with pytest.raises(HarmoniumError) as caught:
         load(file)
     assert message in str(caught.value)
+
+
+def test_a_changed_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    """Every byte of the tensors and of the header, but for the blanks that pad it."""
+    file, good = tmp_path / "facts.graph", graph_bytes(make_graph())
+    start = 8 + int.from_bytes(good[:8], "little")
+    positions = [i for i in range(len(good)) if i >= start or good[i : i + 1] != b" "]
+    random = Random(0)
+    for position in random.sample(positions, 300):
+        changed = bytearray(good)
+        changed[position] ^= 1 << random.randrange(8)
+        file.write_bytes(changed)
+        try:
+            assert everything(load(file)) == everything(make_graph()), f"byte {position}"  # the same graph in JSON
+        except HarmoniumError:
+            continue
 
 
 def named(names: list[str]) -> dict[str, Tensor]:

@@ -77,6 +77,79 @@ def test_a_tsv_whose_cells_are_quoted_is_read_without_quotes(write_folder) -> No
     assert facts(whole(write_folder({"facts.tsv": text}) / "facts.tsv"))[0] == ("Zoë", "knows", 'a "b" c')
 
 
+@pytest.mark.parametrize("separator", [",", ";", "|", "\t"])
+def test_blanks_and_quotes_inside_quoted_cells_are_kept(write_folder, separator: str) -> None:
+    """Blanks may stand between a closing quote and the separator, but what is quoted stays as it is."""
+    names = [
+        f'Robert "Bob" {separator.strip()} Jr.',
+        f'Robert "Bob"{separator.strip()} Jr.',
+        'a " b',
+        'ends in " ',
+        '"',
+    ]
+    quoted = ['"{}"'.format(name.replace('"', '""')) for name in names]
+    for blanks in ("", " ", "   "):
+        lines = [separator.join((quoted[0], '"r"', cell)) + f"{blanks}\n" for cell in quoted[1:]]
+        spaced = "".join(line.replace(f'"{separator}"', f'"{blanks}{separator}"') for line in lines)
+        file = write_folder({"facts.csv": spaced}) / "facts.csv"
+        graph = whole(file, separator=separator, quotes=True, header=False)
+        assert facts(graph) == [(" ".join(names[0].split()), "r", " ".join(name.split())) for name in names[1:]]
+
+
+def test_a_cell_of_two_lines_keeps_its_quotes(write_folder) -> None:
+    text = '"one ""x"" , y\ntwo ""z"" , w" ,r,"b" \nc,r,d\n'
+    graph = whole(write_folder({"facts.csv": text}) / "facts.csv", header=False)
+    assert facts(graph) == [('one "x" , y two "z" , w', "r", "b"), ("c", "r", "d")]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_line_breaks_in_names_become_blanks_with_a_note(tmp_path: Path, ending: str) -> None:
+    rows = [("a\nb", "r", "c\td"), ("a b", "r", "e\u2028f"), ("g", "r\r\ns", "h")]
+    if ending == "tsv":
+        rows = [
+            tuple(name.replace("\t", "\v").replace("\r\n", "\f").replace("\n", "\x85") for name in row) for row in rows
+        ]
+    frame, file = pl.DataFrame(rows, schema=["head", "relation", "tail"], orient="row"), tmp_path / f"facts.{ending}"
+    write = {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}
+    write.get(ending, lambda path: frame.write_csv(path, separator="\t", quote_style="never"))(file)
+    graph = whole(file)
+    assert facts(graph) == [("a b", "r", "c d"), ("a b", "r", "e f"), ("g", "r s", "h")]
+    changed = {note.text.split(" became")[0]: note.count for note in graph.notes if note.kind == "line breaks"}
+    assert changed == {
+        "tabs and line breaks in 3 names of entities": 3,
+        "tabs and line breaks in 1 names of relations": 1,
+    }
+
+
+HEADERS = {
+    "head,head,tail": "names 'head' twice",
+    "head,relation,relation": "names 'relation' twice",
+    "Head,Relation,Tail,tail": "names 'tail' twice",
+    "head,tail,source": "names no relation",
+    "subject,object,target": "names no relation",
+    "head,relation,tail,head_name,head_name": "names 'head_name' twice",
+}
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_with_a_column_twice_is_an_error_that_names_it(write_folder, header: str, separator: str) -> None:
+    width = header.count(",") + 1
+    rows = [",".join(f"{column}{row}" if column != 1 else "r" for column in range(width)) for row in range(3)]
+    text = "\n".join([header, *rows, ""]).replace(",", separator)
+    file = write_folder({f"facts.{'csv' if separator == ',' else 'tsv'}": text}).iterdir().__next__()
+    with pytest.raises(HarmoniumError, match=f":1: the header .* {HEADERS[header]}"):
+        load(file)
+    if width == 3:
+        assert len(whole(file, header=False).train) == 4
+    assert len(whole(file, columns="1,2,3", header=True).train) == 3
+    words = header.split(",")
+    if len(set(words)) < width:  # in the same spelling
+        twice = next(word for word in words if words.count(word) > 1)
+        with pytest.raises(HarmoniumError, match=f"2 columns are named '{twice}'"):
+            load(file, columns=[twice, words[1], words[2]], header=True)
+
+
 def test_arrays_in_json(tmp_path: Path) -> None:
     rows = [("a", "r", "b"), ("b", "r", "c")]
     for name, text in {

@@ -50,7 +50,7 @@ def test_it_answers_queries_by_name(demo: Result, run: harmonium.Run, query: tup
     title = f"({', '.join(name or '?' for name in query)})"
     printed = demo.words[demo.words.index(title) :]
     answers = harmonium.predict(run, *query, top=8)
-    assert all(f"{answer.rank} {answer.name} " in printed for answer in answers)
+    assert all(f"{answer.rank:g} {answer.name} " in printed for answer in answers)
     assert sum(answer.known is not None for answer in answers) >= 3
 
 

@@ -64,6 +64,13 @@ def test_formulas_that_are_affine_in_each_slot_pass(name: str, register: Callabl
     build_model(ModelConfig(register(AFFINE[name]), 6), 5, 2)
 
 
+def test_a_model_that_is_only_counted_is_checked_too(register: Callable[..., str]) -> None:
+    with torch.device("meta"):
+        assert build_model(ModelConfig(register(AFFINE["translation"]), 6), 5, 2, seed=None).entity.is_meta
+        with pytest.raises(HarmoniumError, match="not affine"):
+            build_model(ModelConfig(register(CURVED["distance"][1]), 6), 5, 2, seed=None)
+
+
 CURVED: dict[str, tuple[str, Formula]] = {
     "distance": ("head", lambda h, r, t: -(h + r - t).abs()),
     "squared distance": ("head", lambda h, r, t: -(h + r - t).square()),

@@ -93,6 +93,7 @@ WRONG = {
     "too large": ("train.threads=100000", "settings: train.threads must be at most 512, not 100000"),
     "infinite": ("train.learning_rate=inf", "settings: train.learning_rate must be at most 1,000.0, not inf"),
     "negative": ("train.n3=-0.1", "settings: train.n3 must be at least 0, not -0.1"),
+    "not below": ("train.average=1", "settings: train.average must be below 1, not 1.0"),
     "nan": ("model.faithfulness=nan", "settings: model.faithfulness must be a number, not nan"),
     "choice": ("train.loss=hinge", "settings: train.loss is one of sampled, full, linear-margin, "),
     "choice of another type": ("train.loss=1", "settings: train.loss is one of sampled, full, linear-margin, "),

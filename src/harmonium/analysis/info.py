@@ -10,6 +10,7 @@ from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.run.run import Run
 from harmonium.runtime.folders import is_unfinished
+from harmonium.runtime.untrusted import is_file, is_folder
 
 
 def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
@@ -19,7 +20,8 @@ def info(graph_or_run: str | Path | Graph | Run) -> dict[str, Any]:
     """
     source = graph_or_run
     if isinstance(source, str | Path):
-        is_run = (Path(source) / "run.json").is_file() or is_unfinished(Path(source))
+        folder = Path(source)
+        is_run = is_folder(folder) and (is_file(folder / "run.json") or is_unfinished(folder))
         source = Run.load(source) if is_run else load(source)
     if isinstance(source, Run):
         return {"run": _describe_run(source), "graph": _describe_graph(source.graph)}

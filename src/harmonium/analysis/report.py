@@ -32,6 +32,7 @@ from harmonium.runtime.config import Config, EvaluateConfig, describe
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
+MARK = "harmonium report</title>"  # in every report
 MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the worst are shown
 FREQUENT, EXTREMES, MIN_QUERIES = 20, 10, 10  # how many of those; queries of a relation that may be best or worst
 Progress = Callable[[int], None]
@@ -59,12 +60,25 @@ def report(
     page = Path(out) if out is not None else Path(run.path or "") / "report.html"
     if page.suffix not in (".html", ".htm"):
         raise HarmoniumError(f"--out {page}: a report ends in .html")
+    _check_replaceable(page)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(render(run, limit, seed, fact, progress), encoding="utf-8")
     except OSError as error:
         raise HarmoniumError(f"{page}: cannot be written ({error.strerror}); choose another --out") from error
     return page
+
+
+def _check_replaceable(page: Path) -> None:
+    """Refuse, before any work is done, to replace a file that is no report."""
+    try:
+        if not page.exists() or (page.is_file() and MARK in page.read_text(encoding="utf-8")):
+            return
+    except (OSError, ValueError) as error:
+        raise HarmoniumError(f"{page}: cannot be read ({error}), so it will not be replaced") from error
+    raise HarmoniumError(
+        f"{page}: exists and is no report of harmonium, so it will not be replaced; choose another --out"
+    )
 
 
 def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, progress: Progress | None = None) -> str:

@@ -23,7 +23,7 @@ from harmonium.answers.query import ask
 from harmonium.data.columns import COLUMNS
 from harmonium.data.datasets import load
 from harmonium.data.entity_types import EntityTypes
-from harmonium.data.formats.source import LINE_BREAKS
+from harmonium.data.names import LINE_BREAKS
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.runtime.errors import HarmoniumError

@@ -21,6 +21,7 @@ from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
 from harmonium.runtime.config import EvaluateConfig, build
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import is_file
 
 
 def evaluate(
@@ -77,7 +78,7 @@ def _graph_to_rank(graph: Graph, data: str | Path | Graph | None, split: str) ->
     """The run's graph, another in its ids, or the run's with the facts of a file as the split."""
     if data is None:
         return graph
-    if isinstance(data, Graph) or not Path(data).is_file():
+    if isinstance(data, Graph) or not is_file(data):
         return _translate(graph, data if isinstance(data, Graph) else load(data))
     facts = _translate(graph, load(data, valid=0, test=0))
     splits = graph.splits | {split: facts.train}

@@ -11,6 +11,7 @@ from harmonium.data.triples import Slot
 from harmonium.run.run import Run
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_unfinished
+from harmonium.runtime.untrusted import is_file
 from harmonium.training.state import Progress
 from harmonium.training.train import train
 
@@ -42,7 +43,7 @@ def open_or_train(
 
 
 def is_run_folder(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike) and (Path(source) / "run.json").is_file()
+    return isinstance(source, str | os.PathLike) and is_file(Path(source) / "run.json")
 
 
 def run_folder(source: Any) -> Path | None:

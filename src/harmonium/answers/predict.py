@@ -17,6 +17,7 @@ from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
+from harmonium.data.compressed import numbered_lines
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.fact_file import CHUNK
 from harmonium.data.graph import SPLITS, Graph
@@ -28,7 +29,6 @@ from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.errors import HarmoniumError, error_at
 from harmonium.runtime.frames import ResultList
-from harmonium.runtime.untrusted import refuse_pickle
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate)
 
@@ -184,12 +184,9 @@ def _candidate_ids(graph: Graph, slot: Slot, names: Sequence[str] | str | Path |
     if names is None:
         return None
     if isinstance(names, str | Path):
-        refuse_pickle(Path(names))
-        try:
-            lines = Path(names).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise HarmoniumError(f"--among {names}: cannot be read ({error}); give one name per line") from error
-        located = [(f"{names}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+        with error_at("--among"):
+            lines = numbered_lines(Path(names))
+            located = [(f"{names}:{number}", line.rstrip("\r\n")) for number, line in lines if line.strip()]
     else:
         located = [("among", name) for name in names]
     if not located:

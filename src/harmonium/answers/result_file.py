@@ -4,16 +4,19 @@ import csv
 import io
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from harmonium.data.compressed import create_file, strip_compression
+from harmonium.data.compressed import READ_ERRORS, create_file, open_bytes, strip_compression
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import check_replaceable
 
 KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
 ENDINGS = ".tsv, .csv, .jsonl, .parquet, .nt or .ttl"
+COLUMNS = {"head", "relation", "tail", "score"}  # of all results
 Row = dict[str, Any]
 
 
@@ -23,21 +26,56 @@ def check_path(path: str | Path) -> None:
     kind = strip_compression(path).suffix
     if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
         raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
+    try:
+        check_replaceable(path)
+    except OSError as error:
+        raise HarmoniumError(f"--out {path}: cannot be written ({error.strerror})") from error
+    if not os.access(path.parent, os.W_OK):
         raise HarmoniumError(f"--out {path}: cannot be written; is {path.parent} a folder that you may write to?")
+    if path.exists() and not _holds_results(path, kind):
+        raise HarmoniumError(
+            f"--out {path}: exists and holds no results of harmonium, so it will not be replaced; choose another name"
+        )
+
+
+def _holds_results(path: Path, kind: str) -> bool:
+    """Whether a file is empty or has the columns of results: an earlier list may be replaced, other files may not."""
+    if not path.is_file():
+        return False
+    try:
+        if kind == ".parquet":
+            return _parquet_columns(path) >= COLUMNS or not _parquet_columns(path)
+        with open_bytes(path) as file:
+            head = file.read(1 << 16)
+        line = head.partition(b"\n")[0].decode().rstrip("\r")
+        if not head or kind in (".nt", ".ttl"):
+            return not head or b"harmonium:" in head
+        if kind == ".jsonl":
+            return set(json.loads(line)) >= COLUMNS
+        return set(next(csv.reader([line], delimiter="\t" if kind == ".tsv" else ","))) >= COLUMNS
+    except READ_ERRORS:
+        return False
+    except (ValueError, TypeError, StopIteration, RecursionError, csv.Error):  # a HarmoniumError is a ValueError
+        return False
+
+
+def _parquet_columns(path: Path) -> set[str]:
+    import polars as pl
+
+    try:
+        return set(pl.read_parquet_schema(path))
+    except pl.exceptions.PolarsError as error:
+        raise ValueError("no Parquet") from error
 
 
 def write_rows(path: str | Path, rows: Iterator[Row], run: str) -> int:
     """Write rows with the same columns and return their number; the file appears complete or not at all."""
     path = Path(path)
+    check_path(path)
     kind = strip_compression(path).suffix
     if kind in (".nt", ".ttl"):
         return _write_rdf(path, rows, run)
-    if kind == ".parquet" and path.suffix == kind:
-        return _write_parquet(path, rows)
-    if kind in (".tsv", ".csv", ".jsonl"):
-        return _write_text(path, rows, kind)
-    raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
+    return _write_parquet(path, rows) if kind == ".parquet" else _write_text(path, rows, kind)
 
 
 def _write_rdf(path: Path, rows: Iterator[Row], run: str) -> int:
@@ -60,15 +98,13 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> int:
     """By way of a temporary JSON file, so that memory stays bounded."""
     import polars as pl
 
-    temporary = path.with_name(f".{os.getpid()}.{path.stem}.jsonl")
-    try:
+    with create_file(path) as file, tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
+        temporary = Path(folder) / "rows.jsonl"
         count = _write_text(temporary, rows, ".jsonl")
         if count:
-            pl.scan_ndjson(temporary, infer_schema_length=None).sink_parquet(path)
+            pl.scan_ndjson(temporary, infer_schema_length=None).sink_parquet(file)
         else:
-            pl.DataFrame().write_parquet(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+            pl.DataFrame().write_parquet(file)
     return count
 
 

@@ -1,6 +1,7 @@
 """Which columns of a table are head, relation and tail."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -31,6 +32,27 @@ ALIASES = {  # in the order of preference where a header has several
 def title_words(titles: Sequence[object]) -> list[str]:
     """Titles as they are compared: without case, marks around them (#head, ?s, :START_ID) and kinds of gaps."""
     return [re.sub(r"[\s_-]+", "_", str(title).strip().strip("#?:$<>[]").strip().casefold()) for title in titles]
+
+
+TITLES = {"head", "relation", "tail", "subject", "predicate", "object", "source", "target"}  # rarely names of facts
+
+
+def check_titles(titles: Sequence[object], location: str) -> None:
+    """Refuse a first line that names one of head, relation and tail twice, or that lacks one of them beside two others."""
+    words = title_words(titles)
+    repeated = [word for word, count in Counter(words).items() if count > 1]
+    if is_header(words):
+        chosen = [words[position] for position in columns_by_title(words).values()]
+        repeated = [word for word in repeated if word in (*chosen, "split", *LABEL_COLUMNS)]
+    elif len(words) < 3 or not set(words) <= TITLES:
+        return
+    shown = ", ".join(map(str, titles))
+    advice = "choose columns by number (--columns 1,2,3), or say --no-header if it is a fact"
+    if repeated:
+        raise HarmoniumError(f"{location}: the header ({shown}) names '{repeated[0]}' twice; rename a column, {advice}")
+    if not is_header(words):
+        missing = next(column for column, aliases in ALIASES.items() if not set(words) & set(aliases))
+        raise HarmoniumError(f"{location}: the header ({shown}) names no {missing}; rename a column, {advice}")
 
 
 def is_header(cells: Sequence[object]) -> bool:
@@ -68,6 +90,7 @@ def choose_columns(
     """
     if wanted is not None:
         return {column: _position(titles, name, location) for column, name in zip(COLUMNS, wanted, strict=True)}
+    check_titles(titles, location)
     words = title_words(titles)
     extras = {word: position for position, word in enumerate(words) if word in ("split", *LABEL_COLUMNS)}
     if is_header(words):
@@ -92,6 +115,11 @@ def columns_by_title(titles: Sequence[object]) -> dict[str, int]:
 def _position(titles: Sequence[object], wanted: str, location: str) -> int:
     names = [str(title).strip() for title in titles]
     for spelling, spellings in ((wanted, names), (wanted.casefold(), [name.casefold() for name in names])):
+        if spellings.count(spelling) > 1:
+            raise HarmoniumError(
+                f"{location}: {spellings.count(spelling)} columns are named '{wanted}' ({', '.join(names)}); "
+                "choose them by number, from 1"
+            )
         if spelling in spellings:
             return spellings.index(spelling)
     if wanted.isdecimal() and 1 <= int(wanted) <= len(names):

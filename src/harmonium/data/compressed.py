@@ -10,17 +10,18 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import refuse_pickle
+from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, check_replaceable, open_regular, refuse_pickle
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": partial(lzma.open, format=lzma.FORMAT_XZ)}
 READ_ERRORS: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by a damaged file
 with contextlib.suppress(ImportError):  # not on a bare machine that only trains
     zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -28,7 +29,9 @@ with contextlib.suppress(ImportError):  # not on a bare machine that only trains
     READ_ERRORS += (zstd.ZstdError,)
 
 BLOCK = 1 << 24  # bytes of text read at a time
-MAX_RATIO, ALWAYS_ALLOWED = 300, 1 << 26  # a file may decompress to 300 times its size, or to 64 MiB
+MAX_PADDING = 1 << 20  # zero bytes at the end of a compressed file
+MAX_LINE = 1 << 27  # bytes of one line
+LONG_LINE = f"a line of more than {MAX_LINE >> 20} MiB, as no file of facts has; is it text?"
 
 
 def strip_compression(path: Path) -> Path:
@@ -44,21 +47,34 @@ def find_file(folder: Path, stem: str, endings: Sequence[str]) -> Path | None:
 
 def open_bytes(path: Path) -> IO[bytes]:
     """The decompressed bytes of a file; pickles and decompression bombs are refused."""
-    file: IO[bytes] = OPENERS.get(path.suffix, open)(path, "rb")
+    raw = open_regular(path)
     try:
+        file = raw
+        if path.suffix in OPENERS:
+            _refuse_padding(raw, path)
+            file = OPENERS[path.suffix](raw, "rb")
         refuse_pickle(path, file.read(64))
         file.seek(0)
     except BaseException:
-        file.close()
+        raw.close()
         raise
-    return file if path.suffix not in OPENERS else io.BufferedReader(_LimitedReader(file, path), 1 << 16)
+    return raw if file is raw else io.BufferedReader(_LimitedReader(file, raw, path), 1 << 16)
+
+
+def _refuse_padding(raw: IO[bytes], path: Path) -> None:
+    """Refuse a compressed file that ends in many zero bytes, which gzip would skip one by one."""
+    if raw.seek(0, os.SEEK_END) > MAX_PADDING:
+        raw.seek(-MAX_PADDING, os.SEEK_END)
+        if not raw.read().strip(b"\0"):
+            raise HarmoniumError(f"{path}: ends in zero bytes; it is damaged, get it again")
+    raw.seek(0)
 
 
 class _LimitedReader(io.RawIOBase):
     """Decompressed bytes, up to what text of facts could compress to."""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
-        self.file, self.path, self.count = file, path, 0
+    def __init__(self, file: IO[bytes], raw: IO[bytes], path: Path) -> None:
+        self.file, self.raw, self.path, self.count = file, raw, path, 0
         self.limit = max(ALWAYS_ALLOWED, MAX_RATIO * path.stat().st_size)
 
     def readable(self) -> bool:
@@ -78,6 +94,7 @@ class _LimitedReader(io.RawIOBase):
 
     def close(self) -> None:
         self.file.close()
+        self.raw.close()
         super().close()
 
 
@@ -87,12 +104,20 @@ def read_blocks(path: Path, skip_lines: int = 0, progress: Callable[[int], objec
         for _ in range(skip_lines):
             file.readline()
         while block := file.read(BLOCK):
-            block += file.readline()
+            block += _end_of_line(file, path)
             text = block.lstrip(b"\r\n")
             if text:
                 yield text
             if progress:
                 progress(len(block))
+
+
+def _end_of_line(file: IO[bytes], path: Path) -> bytes:
+    """The rest of the current line."""
+    rest = file.readline(MAX_LINE + 1)
+    if len(rest) > MAX_LINE:
+        raise HarmoniumError(f"{path}: {LONG_LINE}")
+    return rest
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -101,7 +126,10 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def numbered_lines(
-    path: Path, reject: Callable[[int, bytes], object] | None = None, encoding: str = "utf-8"
+    path: Path,
+    reject: Callable[[int, bytes], object] | None = None,
+    encoding: str = "utf-8",
+    max_line: int = MAX_LINE,
 ) -> Iterator[tuple[int, str]]:
     """The same, with their numbers; a line that is not UTF-8 is given to `reject`, if there is one, and left out."""
     number = 0
@@ -109,9 +137,16 @@ def numbered_lines(
         with open_bytes(path) as file:
             if encoding != "utf-8":
                 with io.TextIOWrapper(file, encoding, newline="\n") as text:
-                    yield from enumerate(text, start=1)
+                    while line := text.readline(max_line + 1):
+                        number += 1
+                        if len(line) > max_line:
+                            raise HarmoniumError(f"{path}:{number}: {LONG_LINE}")
+                        yield number, line
                 return
-            for number, raw in enumerate(file, start=1):
+            while raw := file.readline(max_line + 1):
+                number += 1
+                if len(raw) > max_line:
+                    raise HarmoniumError(f"{path}:{number}: {LONG_LINE}")
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError:
@@ -132,12 +167,16 @@ def numbered_lines(
 @contextlib.contextmanager
 def create_file(path: Path) -> Iterator[IO[bytes]]:
     """A new file, compressed by its ending; it appears under its name when everything is written."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    temporary = path.with_name(
+        f".{os.getpid()}.{zlib.crc32(os.fsencode(path.name)):08x}.draft"
+    )  # short, as names may be long
     try:
+        check_replaceable(path)
         with OPENERS.get(path.suffix, open)(temporary, "wb") as file:
             yield file
         temporary.replace(path)
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harmonium.data import download, graph_file
 from harmonium.data.download import Progress
-from harmonium.data.graph import Graph
+from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.skipped_rows import OnBad
 from harmonium.data.split import split
 from harmonium.runtime import folders, storage
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regular
 from harmonium.runtime.written_files import check_replaceable
 
 if TYPE_CHECKING:
     from harmonium.data.formats.source import Options, Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 5
+CACHE_VERSION = 6
+PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
 
@@ -101,7 +102,7 @@ def convert(
     from harmonium.data import formats
 
     out = Path(out)
-    if not overwrite and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+    if not overwrite and (is_file(out) or (is_folder(out) and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
     kind = formats.output_format(out, to)
     if out.is_dir():
@@ -120,11 +121,12 @@ def locate(name_or_path: str | os.PathLike[str], progress: Progress | None = Non
     name, path = str(name_or_path), Path(name_or_path)
     if name in EMBEDDED:
         return EMBEDDED[name]
-    if path.exists():
-        return path
     data_folder = os.environ.get("HARMONIUM_DATA")
-    if data_folder and (Path(data_folder) / path).exists():
-        return Path(data_folder) / path
+    for location in (path, *([Path(data_folder) / path] if data_folder else [])):
+        if is_file(location) or is_folder(location):
+            return location
+        if is_neither(location):
+            raise not_regular(location)
     dataset = download.find(name)
     if dataset is not None:
         local = _local_copy(dataset, data_folder)
@@ -145,17 +147,51 @@ def _local_copy(dataset: str, data_folder: str | None) -> Path | None:
 
 
 def _load_path(path: Path, options: dict[str, Any], progress: Progress | None) -> Graph:
-    """A graph from its cache, or from its files and then cached."""
-    cached = _cache_path(path, options)
-    if cached.is_file():
-        with contextlib.suppress(HarmoniumError):  # a damaged cache is written again
-            return graph_file.load(cached)
+    """A graph from its cache, or from its files and then cached.
+
+    A cache is named by the names and sizes of the files and the options, and by the contents of the files. Those are
+    compared only where a cache has the right sizes, which takes a second per gigabyte.
+    """
+    files = _files(path)
+    key = storage.digest(
+        repr((CACHE_VERSION, path.name, _sizes(files), sorted(options.items()))).encode(errors="replace")
+    )
+    if any(storage.cache_folder().glob(f"{key}.*")):
+        with contextlib.suppress(HarmoniumError):  # a damaged cache, or that of other contents
+            return graph_file.load(_cache_path(key, files))
     from harmonium.data import formats
 
+    before = _times(files)
     graph = _encode(formats.read, path, options, progress)
-    if len(graph.train) >= WORTH_CACHING and _write_cache(graph, cached):
-        return graph_file.load(cached)
+    if len(graph.train) >= WORTH_CACHING:
+        cached = _cache_path(key, files)
+        if _times(files) == before == _times(_files(path)) and _write_cache(graph, cached):
+            return graph_file.load(cached)
     return graph
+
+
+def _files(path: Path) -> list[Path]:
+    """All files that formats may read for a path."""
+    others = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
+    files = {path} | {file for file in others if file.name.startswith(PREFIXES)}
+    return sorted(file for file in files if file.is_file())
+
+
+def _sizes(files: Sequence[Path]) -> list[tuple[str, int]]:
+    return [(file.name, file.stat().st_size) for file in files]
+
+
+def _times(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """When each file was changed last; the second time cannot be set."""
+    return [(str(file), file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in files]
+
+
+def _cache_path(key: str, files: Sequence[Path]) -> Path:
+    try:
+        contents = storage.digest("".join(map(storage.file_digest, files)).encode())
+    except OSError as error:
+        raise HarmoniumError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    return storage.cache_folder() / f"{key}.{contents[:32]}{graph_file.ENDING}"
 
 
 def _encode(
@@ -169,15 +205,6 @@ def _encode(
     if unknown:
         raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {', '.join(sorted(known))}")
     return encode(read(source, Options(**options, progress=progress)))
-
-
-def _cache_path(path: Path, options: dict[str, Any]) -> Path:
-    """The cache of a graph, named by the names, sizes and times of its files."""
-    others = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
-    files = sorted({file for file in (path, *others) if file.is_file()})
-    state = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = repr((CACHE_VERSION, state, sorted(options.items())))
-    return storage.cache_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + graph_file.ENDING)
 
 
 def _write_cache(graph: Graph, cached: Path) -> bool:

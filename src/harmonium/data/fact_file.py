@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.data.columns import COLUMNS, columns_by_title, is_header, title_words
+from harmonium.data.columns import COLUMNS, check_titles, columns_by_title, is_header, title_words
 from harmonium.data.compressed import read_lines, strip_compression
 from harmonium.data.graph import Graph
 from harmonium.data.names import clean_name
@@ -81,6 +81,7 @@ def _text_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _header(titles: Sequence[str], columns: Sequence[str], location: str) -> dict[str, int]:
+    check_titles(titles, location)
     words = title_words(titles)
     missing = set(columns) - set(words) - set(COLUMNS)
     if missing:

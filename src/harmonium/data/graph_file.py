@@ -3,8 +3,11 @@
 train.head, train.relation, ... test.tail   (n,) int64, so that a large file can be memory-mapped
 entities.content, .offsets, .hashes, .order the identifiers (name_column.py); relations likewise
 entities.names.content, ...                 labels, if there are any
+
+The metadata hold the graph's name and notes, and the sha256 of the file as it would be without it.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,11 +36,18 @@ def parts(graph: Graph) -> Iterator[bytes | memoryview]:
                 tensors |= {f"{prefix}.{column}": tensor for column, tensor in names.columns().items()}
     notes = [note.to_json() for note in graph.notes]
     about = json.dumps({"name": graph.name, "notes": notes})  # in one entry: entries have no fixed order
-    return tensor_file.parts(tensors, {"about": about})
+    return tensor_file.parts(tensors, {"about": about, "sha256": _checksum(tensors, about)})
+
+
+def _checksum(tensors: Mapping[str, Tensor], about: str) -> str:
+    checksum = hashlib.sha256()
+    for part in tensor_file.parts(tensors, {"about": about}):
+        checksum.update(part)
+    return checksum.hexdigest()
 
 
 def load(path: Path) -> Graph:
-    """Read a file written by `parts`; a large one is memory-mapped."""
+    """Read a file written by `parts`, if its checksum is right; a large one is memory-mapped."""
     path = Path(path)
     refuse_pickle(path)
     try:
@@ -47,6 +57,8 @@ def load(path: Path) -> Graph:
         relations = _vocabulary(tensors, "relations", "relation")
         train, valid, test = (_triples(tensors, split, len(entities), len(relations)) for split in SPLITS)
         notes = tuple(Note.from_json(note) for note in about["notes"])
+        if metadata.get("sha256") != _checksum(tensors, metadata["about"]):
+            raise ValueError("its contents do not match its checksum")
         return Graph(entities, relations, train, valid, test, name=str(about["name"]), notes=notes)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError, RuntimeError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error

@@ -72,7 +72,7 @@ def read_cells(
     layout = guess_layout(path, encoding)
     separator = separator or layout.separator
     quotes = separator != "\t" or layout.is_quoted if quotes is None else quotes
-    lines = _Lines(path, encoding, skipped, re.compile(rf'" +(?={re.escape(separator)}|\r?\n?$)') if quotes else None)
+    lines = _Lines(path, encoding, skipped, _cell_pattern(separator) if quotes and separator != " " else None)
     reader = csv.reader(
         lines,
         delimiter=separator,
@@ -108,11 +108,18 @@ def read_cells(
         yield lines.number, cells
 
 
+def _cell_pattern(separator: str) -> re.Pattern[str]:
+    """Cells of a line in turn: a quoted one and the blanks behind it, one whose quote stays open, any other; a separator."""
+    end, blanks = re.escape(separator), "" if separator == "\t" else " *"
+    quoted = rf'{blanks}"(?:[^"]|"")*+'
+    return re.compile(rf'(?P<quoted>{quoted}") +(?={end}|\r?\n?\Z)|{quoted}(?:"|\Z)|[^{end}]+|{end}')
+
+
 class _Lines(Iterator[str]):
     """The lines of a text for csv.reader; a row that took several by mistake gives back all but the first."""
 
-    def __init__(self, path: Path, encoding: str, skipped: SkippedRows, loose_quotes: re.Pattern[str] | None) -> None:
-        self.path, self.skipped, self.loose_quotes = path, skipped, loose_quotes
+    def __init__(self, path: Path, encoding: str, skipped: SkippedRows, cells: re.Pattern[str] | None) -> None:
+        self.path, self.skipped, self.cells = path, skipped, cells
         self.lines = numbered_lines(path, self._reject_bytes if skipped.skips else None, encoding)
         self.row: list[tuple[int, str]] = []  # lines of the current row
         self.returned: list[tuple[int, str]] = []  # to be read again, the last first
@@ -121,9 +128,15 @@ class _Lines(Iterator[str]):
         number, line = self.returned.pop() if self.returned else next(self.lines)
         if number == 1 and re.fullmatch(r'"?sep=."?\s*', line):
             return next(self)
+        is_continued = bool(self.row)  # by a line break in a quoted cell
         self.row.append((number, line))
-        # Blanks between a closing quote and the separator are dropped.
-        return self.loose_quotes.sub('"', line) if self.loose_quotes and '"' in line else line
+        return self._without_loose_blanks(line, is_continued) if self.cells and '" ' in line else line
+
+    def _without_loose_blanks(self, line: str, is_continued: bool) -> str:
+        """The line without blanks between a closing quote and the separator, which csv.reader does not allow."""
+        assert self.cells is not None
+        text = self.cells.sub(lambda cell: cell["quoted"] or cell[0], f'"{line}' if is_continued else line)
+        return text[1:] if is_continued else text
 
     @property
     def number(self) -> int:

@@ -1,10 +1,10 @@
 """In which encoding a text is: UTF-8, UTF-16 if it says so or, where a messy file may be guessed at, Windows-1252."""
 
 import codecs
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 
-from harmonium.data.compressed import READ_ERRORS, open_bytes
+from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes
 from harmonium.runtime.errors import HarmoniumError
 
 UTF_8 = "utf-8"
@@ -19,7 +19,10 @@ def guess_encoding(path: Path, may_guess: bool = False) -> str:
             if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 return "utf-16"
             file.seek(0)
-            lines = [line for line in islice(file, COMPARED_LINES) if not line.isascii()] if may_guess else []
+            compared = takewhile(
+                lambda line: 0 < len(line) < MAX_LINE, (file.readline(MAX_LINE) for _ in range(COMPARED_LINES))
+            )
+            lines = [line for line in compared if not line.isascii()] if may_guess else []
     except READ_ERRORS:
         return UTF_8  # whoever reads the file reports the error
     if not lines or any(_is(line, UTF_8) for line in lines):

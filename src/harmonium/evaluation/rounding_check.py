@@ -1,4 +1,4 @@
-"""How many ranks depend on rounding: candidates whose scores are too near to the truth's to tell apart."""
+"""How many ranks a program that compares rounded scores could give otherwise: candidates too near to the truth."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RoundingTies(Scorer):
     """A scorer whose candidates tie with the truth when rounding could swap them.
 
     That is within SLACK times the largest error of a query's scores, measured against `exact`, the same model in float64.
-    Any other order of computation (chunks, threads, devices) ranks the truth between the optimistic and the pessimistic
-    rank of this scorer.
+    Comparing rounded scores in any order of computation (chunks, threads, devices) ranks the truth between the optimistic
+    and the pessimistic rank of this scorer.
     """
 
     scorer: Scorer

@@ -55,16 +55,28 @@ def compare_paired(
     """
     model, control = (values.double().reshape(-1, values.shape[-1]) for values in (model, control))
     _check(model, control, relation, samples, level)
-    totals = RelationTotals.of(model - control, relation)
-    observed, deviations = totals.statistic(), _bootstrap(model - control, relation, samples, seed)
-    half = float(deviations.quantile(level, interpolation="higher")) * observed.error if observed.error else 0.0
-    p = (1 + int((deviations >= abs(observed.t)).sum())) / (1 + samples)
-    means = totals.sums.mean(-2) / totals.sizes
+    difference = model - control
+    totals = RelationTotals.of(difference, relation)
+    by_relation = totals.sums.mean(-2)  # (relations,): the sum over queries, averaged over seeds
+    observed = totals.statistic()
+    deviations = _bootstrap(difference, relation, observed.means, samples, seed)
+    critical = float(deviations.quantile(level, interpolation="higher"))
+    half = critical * observed.error if observed.error else 0.0
     return PairedComparison(
-        float(model.mean()), float(control.mean()), observed.mean, observed.error,
-        (observed.mean - half, observed.mean + half), level, p, sign_flip(totals.sums.mean(-2), samples, seed),
-        int((means > 0).sum()), len(totals.sizes), len(relation), len(model), samples,
-    )  # fmt: skip
+        model=float(model.mean()),
+        control=float(control.mean()),
+        difference=observed.mean,
+        standard_error=observed.error,
+        interval=(observed.mean - half, observed.mean + half),
+        level=level,
+        p=(1 + int((deviations >= abs(observed.t)).sum())) / (1 + samples),
+        sign_flip_p=sign_flip(by_relation, samples, seed),
+        better_relations=int((by_relation > 0).sum()),
+        relations=len(by_relation),
+        queries=len(relation),
+        seeds=len(model),
+        samples=samples,
+    )
 
 
 def _check(model: Tensor, control: Tensor, relation: Tensor, samples: int, level: float) -> None:
@@ -142,7 +154,7 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
 # The bootstrap -------------------------------------------------------------------------------------------------------
 
 
-def _bootstrap(difference: Tensor, relation: Tensor, samples: int, seed: int) -> Tensor:
+def _bootstrap(difference: Tensor, relation: Tensor, mean: Tensor, samples: int, seed: int) -> Tensor:
     """(samples,): |m* - m| / error*, how far the statistic of a bootstrap sample is from the observed mean m.
 
     Studentised (bootstrap-t): each sample is measured by its own standard error. This counts the noise of the queries
@@ -152,7 +164,6 @@ def _bootstrap(difference: Tensor, relation: Tensor, samples: int, seed: int) ->
     order = relation.argsort(stable=True)
     by_query = difference[:, order].T.contiguous()  # (queries, seeds), relation after relation
     sizes = torch.unique_consecutive(relation[order], return_counts=True)[1]
-    mean = RelationTotals.of(difference, relation).statistic().means
     generator = torch.Generator(difference.device).manual_seed(seed)
     chunk = max(1, MAX_DRAWN // len(relation))
     parts = []

@@ -83,8 +83,9 @@ class Composition(ABC):
         from harmonium.model.composition_check import compose
 
         self.check(entity_dim, relation_dim)
-        entity = torch.zeros(entity_dim)
-        return compose(self, entity, torch.zeros(relation_dim), entity).shape[-1]
+        with torch.device("cpu"):  # where a model is only counted (the device "meta") too
+            entity = torch.zeros(entity_dim)
+            return compose(self, entity, torch.zeros(relation_dim), entity).shape[-1]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ NEXT = "write a formula that is affine in each slot (CONTRIBUTING.md, Add a comp
 def check_own_composition(composition: Composition, entity_dim: int, relation_dim: int) -> None:
     """Check a composition from outside the package; those in it are tested (it takes some hundredths of a second)."""
     if not type(composition).__module__.startswith("harmonium."):
-        check_composition(composition, entity_dim, relation_dim)
+        with torch.device("cpu"):
+            check_composition(composition, entity_dim, relation_dim)
 
 
 @torch.no_grad()

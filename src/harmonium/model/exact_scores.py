@@ -2,7 +2,7 @@
 
 Scores of all candidates are computed fast, and candidates too near to the true answer to tell apart are scored again in
 float64, from the stored parameters. What comes out does not depend on the batch, the backend or the number of threads
-(docs/decisions/013-ties-are-within-rounding.md).
+(docs/decisions/015-ties-are-within-rounding.md).
 """
 
 from __future__ import annotations

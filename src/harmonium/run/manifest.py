@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from harmonium.runtime import folders, schema, storage
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.storage import FileRecord
-from harmonium.runtime.untrusted import refuse_pickle
+from harmonium.runtime.untrusted import is_file, is_folder, refuse_pickle
 
 FORMAT = 4
 NAME = "run.json"
@@ -54,8 +54,8 @@ def read(folder: Path) -> Manifest:
     """The manifest of a finished run; anything else in its place is an error that says so."""
     path = folder / NAME
     folders.remove_leftovers(folder)
-    if not folders.is_folder(folder):
-        if folders.is_file(folder):
+    if not is_folder(folder):
+        if is_file(folder):
             refuse_pickle(folder)
         raise HarmoniumError(f"{folder}: no such run folder; `harmonium train --out {folder}` makes one")
     if not path.exists() and not path.is_symlink():

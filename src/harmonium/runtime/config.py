@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import refuse_pickle
+from harmonium.runtime.untrusted import read_text, refuse_pickle
 
 RECIPES = Path(__file__).parent / "recipes"
 TOO_LARGE = 2**63  # for PyTorch's integers
@@ -203,7 +203,8 @@ class EvaluateConfig:
         "full", "Candidates: all entities, or those seen in that slot of the relation (in train; in all splits)."
     )
     ties: Literal["realistic", "optimistic", "pessimistic"] = option(
-        "realistic", "Rank of the true answer among equal scores: in the middle, first or last."
+        "realistic",
+        "Rank of the true answer among equal scores (within the rounding of float64): in the middle, first or last.",
     )
     side: Literal["head", "tail", "both"] = option("both", "Which slot is predicted.")
     filtered: bool = option(True, "Filtered ranks: other known answers do not count.")
@@ -278,10 +279,12 @@ def read_toml(source: str | Path) -> tuple[Path, str, dict[str, Any]]:
     path = _find(source)
     refuse_pickle(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
         return path, text, tomllib.loads(text)
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
+    except HarmoniumError:
+        raise
     except (ValueError, RecursionError) as error:  # tomllib passes on what int() and deep nesting raise
         raise HarmoniumError(f"{path}: not TOML: {error}") from error
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.storage import DRAFT, sync
+from harmonium.runtime.untrusted import is_file
 
 UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
 CHECKPOINT_FILE = re.compile(r"(lock|reserve|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
@@ -77,20 +78,6 @@ def check_checkpoints(folder: Path) -> None:
 def is_unfinished(path: Path) -> bool:
     """Whether a run folder holds a training that can be resumed."""
     return is_file(path / UNFINISHED / "training.json")
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is an ordinary file with this name; no file has a name that the system refuses."""
-    with contextlib.suppress(OSError):
-        return path.is_file()
-    return False
-
-
-def is_folder(path: Path) -> bool:
-    """Whether there is a folder with this name."""
-    with contextlib.suppress(OSError):
-        return path.is_dir()
-    return False
 
 
 @contextlib.contextmanager

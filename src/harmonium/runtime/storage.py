@@ -7,15 +7,15 @@ import json
 import math
 import os
 import shutil
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
-from io import FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import open_regular
 
 DRAFT = ".draft"  # ending of files and folders that are not complete
 LARGEST_MANIFEST = 1 << 28  # bytes
@@ -91,15 +91,6 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_regular(path: Path) -> FileIO:
-    """Open an ordinary file; folders, pipes and devices, some of which have no end, are errors and are not waited for."""
-    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(None, "Not an ordinary file")
-    return file
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
@@ -130,7 +121,7 @@ def read_verified(path: Path, record: FileRecord) -> bytes:
 
 
 @contextlib.contextmanager
-def _open_of_size(path: Path, record: FileRecord) -> Iterator[FileIO]:
+def _open_of_size(path: Path, record: FileRecord) -> Iterator[BufferedReader]:
     try:
         with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size != record.bytes:

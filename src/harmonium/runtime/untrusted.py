@@ -1,7 +1,10 @@
-"""Untrusted input: pickles are refused, and names cannot control a terminal."""
+"""Untrusted input: only regular files are opened, pickles are refused, and names cannot control a terminal."""
 
 import contextlib
+import os
 import re
+import stat
+from io import BufferedReader
 from pathlib import Path
 
 from harmonium.runtime.errors import HarmoniumError
@@ -11,12 +14,77 @@ PICKLE_START = re.compile(rb"\x80[\x02-\x05](c|[\x8a\x95}\]\(KXq])|c\w[\w.]*\n\w
 ZIP_START = b"PK\x03\x04"  # torch.save writes a zip with a pickle in it
 CONTROL_CHARACTERS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 MAX_MESSAGE = 2000  # characters
+MAX_RATIO, ALWAYS_ALLOWED = 300, 1 << 26  # a file may unpack to 300 times its size, or to 64 MiB
+MAX_TEXT = 1 << 20  # bytes of a file of settings
+KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a regular file has this name; False also for a name that no file can have."""
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    return stat.S_ISDIR(_mode(path))
+
+
+def is_neither(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names something else: a pipe, socket or device."""
+    return bool(_mode(path)) and not is_file(path) and not is_folder(path)
+
+
+def _mode(path: str | os.PathLike[str]) -> int:
+    try:
+        return Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file to read; a folder, pipe, socket or device is refused, without waiting for what it might say."""
+    if is_folder(path) or is_neither(path):  # of which some could not even be opened
+        raise not_regular(path)
+    if "\0" in str(path):
+        raise HarmoniumError(f"{path}: no file has such a name")
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise not_regular(path)
+
+
+def not_regular(path: Path) -> HarmoniumError:
+    """The error for a path that is no regular file."""
+    return HarmoniumError(f"{path}: is {_kind(path)}, and only files are read; save its contents in a file")
+
+
+def _kind(path: Path) -> str:
+    return KINDS.get(stat.S_IFMT(_mode(path)), "not a regular file")
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write where something else than a regular file is; a name that is too long is an OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise HarmoniumError(f"{path}: is {_kind(path)}, which is not replaced; choose another name")
+
+
+def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
+    """A small text in UTF-8, such as a file of settings."""
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise HarmoniumError(f"{path}: has more than {max_bytes:,} bytes; is it the right file?")
+    return content.decode("utf-8-sig")
 
 
 def refuse_pickle(path: Path, start: bytes | None = None) -> None:
     """Raise an error for a pickle, by its name or its first bytes (default: read from the file); it is never loaded."""
     if start is None:
-        with contextlib.suppress(OSError), open(path, "rb") as file:
+        with contextlib.suppress(OSError), open_regular(path) as file:
             start = file.read(64)
     start = start or b""
     ending = re.sub(r"\.(gz|xz|zst)$", "", path.name.lower()).rpartition(".")[2]

@@ -1,8 +1,10 @@
 """Start a training from vectors stored by name."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from harmonium.data.graph import Graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, is_file, is_folder, is_neither, not_regular
 
 KINDS = ("entity", "relation", "inverse")  # inverse: the second vector of a relation, in reciprocal models
 
@@ -46,8 +49,16 @@ def _check_vectors(model: GradientGraph, kind: str, table: VectorTable, file: st
             f"{file}: {len(table.names):,} names of kind {kind} with vectors of shape {' x '.join(map(str, shape))}, but "
             f"the model has dimension {dim}; use --set model.{setting}={shape[-1]}, or import other vectors"
         )
+    if not np.issubdtype(table.vectors.dtype, np.floating) and not np.issubdtype(table.vectors.dtype, np.integer):
+        raise HarmoniumError(f"{file}: vectors of kind {kind} are {table.vectors.dtype}; expected real numbers")
     if not np.isfinite(table.vectors).all():
         raise HarmoniumError(f"{file}: some vectors of kind {kind} are not finite")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(table.vectors.astype(np.float32)).all():
+            raise HarmoniumError(f"{file}: some vectors of kind {kind} are too large for float32")
+    name, count = Counter(table.names).most_common(1)[0] if len(table.names) else ("", 0)
+    if count > 1:
+        raise HarmoniumError(f"{file}: '{name}' stands {count} times among the names of kind {kind}; keep one vector")
 
 
 @torch.no_grad()
@@ -71,24 +82,51 @@ def read_vectors(file: str | Path) -> dict[str, VectorTable]:
     file = Path(file)
     if file.suffix not in (".npz", ".parquet"):
         raise HarmoniumError(f"{file}: embeddings are read from .npz or .parquet")
-    if not file.is_file():
+    if is_folder(file) or is_neither(file):
+        raise not_regular(file)
+    if not is_file(file):
         raise HarmoniumError(f"{file}: no such file of embeddings; `harmonium export` writes one")
     try:
         return _read_npz(file) if file.suffix == ".npz" else _read_parquet(file)
+    except HarmoniumError:
+        raise
     except Exception as error:  # of numpy, zipfile or polars, on files they cannot read
         raise HarmoniumError(f"{file}: not embeddings as `harmonium export` writes them ({error})") from error
 
 
 def _read_npz(file: Path) -> dict[str, VectorTable]:
+    if not is_zipfile(file):
+        raise HarmoniumError(f"{file}: not an .npz archive, as `harmonium export` writes it")
     with np.load(file, allow_pickle=False) as arrays:
+        _check_archive(file, arrays.zip)
         kinds = [kind for kind in KINDS if f"{kind}_names" in arrays]
-        return {k: VectorTable(arrays[f"{k}_names"].tolist(), arrays[f"{k}_vectors"]) for k in kinds}
+        return {kind: VectorTable(_names(arrays[f"{kind}_names"]), arrays[f"{kind}_vectors"]) for kind in kinds}
+
+
+def _check_archive(file: Path, archive: ZipFile) -> None:
+    """Refuse an archive that holds an array twice, or that unpacks to far more than its size."""
+    members = archive.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise HarmoniumError(f"{file}: holds an array twice; `harmonium export` writes each once")
+    if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED, MAX_RATIO * file.stat().st_size):
+        raise HarmoniumError(f"{file}: unpacks to more than {MAX_RATIO} times its size, as no vectors do")
+
+
+def _names(names: NDArray[Any]) -> list[str]:
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise HarmoniumError(f"names are a list of texts, not {names.dtype} of shape {names.shape}")
+    texts: list[str] = names.tolist()
+    return texts
 
 
 def _read_parquet(file: Path) -> dict[str, VectorTable]:
-    from harmonium.data.formats.parquet import read_frame
+    import polars as pl
 
-    frame = read_frame(file).collect()
+    from harmonium.data.formats.parquet import read_tables
+
+    frame = pl.concat(read_tables(file))
+    if frame["vector"].list.len().n_unique() > 1:
+        raise HarmoniumError(f"{file}: its vectors have different lengths")
     parts = frame.partition_by("kind", as_dict=True) if "kind" in frame.columns else {("entity",): frame}
     return {
         str(kind): VectorTable(part["name"].to_list(), np.array(part["vector"].to_list(), dtype=np.float32))

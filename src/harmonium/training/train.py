@@ -22,7 +22,8 @@ from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
-from harmonium.runtime.folders import is_file, is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.untrusted import is_file
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings

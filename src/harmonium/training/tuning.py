@@ -11,6 +11,7 @@ from harmonium.data.graph import Graph
 from harmonium.model.build import build_model
 from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import read_text
 from harmonium.training.fit import fit
 from harmonium.training.search import for_vectors
 from harmonium.training.train import load_graph, read_settings
@@ -117,8 +118,8 @@ def _search_space(space: dict[str, Any] | str | Path | None, base: Config, overr
         omitted |= {key for key in settled if not _has_effect(key, base)}
     elif not isinstance(space, dict):
         try:
-            space = tomllib.loads(Path(space).read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            space = tomllib.loads(read_text(Path(space)))
+        except (OSError, ValueError, RecursionError) as error:
             raise HarmoniumError(f"--space {space}: cannot be read as TOML ({error})") from error
     ranges = {key: values for key, values in _flatten(space) if key not in omitted}
     for key, values in ranges.items():

@@ -25,7 +25,7 @@ def test_predict_prints_a_table_or_json(call, run: Path) -> None:
     assert table.out.startswith("(person 7, next, ?)")
     for answer in answers:
         fact = f"known ({answer.known})" if answer.known else "new"
-        assert f"{answer.rank} {answer.name} {answer.score:.3f} {fact}" in table.words
+        assert f"{answer.rank:g} {answer.name} {answer.score:.3f} {fact}" in table.words
     printed = json.loads(call(*query, "--json").out)
     assert printed == {"query": "person 7, next, ?", "answers": [answer.to_json() for answer in answers]}
 

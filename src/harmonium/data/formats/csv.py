@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import choose_columns, is_header
+from harmonium.data.columns import check_titles, choose_columns, is_header
 from harmonium.data.compressed import create_file, find_file, read_lines, strip_compression
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import choose_encoding, drop_unusable, line_name, to_source, to_table
@@ -64,6 +64,8 @@ def _tables(
         raise skipped.nothing_left(path)
     header = options.header
     if header is None:
+        if options.columns is None:
+            check_titles(first, f"{path}:{number}")
         header = is_header(first) or any(not name.isdecimal() for name in options.columns or ())
     titles = first if header else range(1, len(first) + 1)
     chosen = choose_columns(titles, options.columns, f"{path}:{number}", first)

@@ -19,13 +19,14 @@ from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
 from harmonium.data.index import hash_ids
 from harmonium.data.name_column import NameColumn
-from harmonium.data.names import NEEDS_CLEANING, PLACEHOLDERS, clean_name
+from harmonium.data.names import BLANKS, LINE_BREAKS, NEEDS_CLEANING, PLACEHOLDERS, clean_name, has_line_break
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
 
 ODD = 0x2545F4914F6CDD1D
-EXAMPLES = 3  # of united names, shown in a note
+EXAMPLES = 3  # names shown in a note
+PLURALS = {"entity": "entities", "relation": "relations"}
 
 
 def encode(source: Source) -> Graph:
@@ -39,7 +40,7 @@ def encode(source: Source) -> Graph:
     source.skipped.check(sum(map(len, splits.values())), source.name)
     entities: Sequence[str] = encoders[0].names() if encoders else source.entities or ()
     relations: Sequence[str] = encoders[1].names() if encoders else source.relations or ()
-    notes = [note for encoder in encoders or () for note in encoder.notes()]
+    notes = [note for encoder in encoders or () for note in encoder.notes()] + _notes_of_broken_labels(source)
     if encoders and source.skipped.skips:
         relations, respelled = unite_relations(splits, relations)
         notes += respelled + note_of_alike_entities(entities)
@@ -122,6 +123,21 @@ def _labels(ids: Sequence[str], labels: dict[str, str]) -> list[str] | None:
     return [clean_name(by_id.get(name, "")) or name for name in ids]
 
 
+def _notes_of_broken_labels(source: Source) -> list[Note]:
+    """A note if labels have tabs or line breaks."""
+    labels = (label.strip(BLANKS) for names in (source.entity_names, source.relation_names) for label in names.values())
+    broken = [clean_name(label) for label in labels if has_line_break(label)]
+    return _notes_of_line_breaks("labels", len(broken), broken)
+
+
+def _notes_of_line_breaks(kind: str, count: int, names: list[str]) -> list[Note]:
+    if not count:
+        return []
+    examples = ", ".join(names[:EXAMPLES]) + ", ..." * (count > EXAMPLES)
+    text = f"tabs and line breaks in {count:,} {kind} became blanks: {examples}"
+    return [Note(text, "line breaks", "", count)]
+
+
 class NameEncoder:
     """Ids for names in order of first appearance, by a 64-bit hash: 25 bytes a name, no Python objects.
 
@@ -130,6 +146,7 @@ class NameEncoder:
 
     def __init__(self, kind: str = "entity") -> None:
         self.kind = kind
+        self.n_broken, self.broken = 0, pl.Series(dtype=pl.String)  # spellings with tabs or line breaks; examples
         self.keys = np.empty(0, np.uint64)  # hashes of spellings, ascending
         self.checks = np.empty(0, np.uint64)  # a second hash of each
         self.ids = np.empty(0, np.int64)  # id of each
@@ -155,6 +172,8 @@ class NameEncoder:
     def _add(self, spellings: pl.Series) -> None:
         """Add spellings that were not read before, in order: new names, or other spellings of known ones."""
         names = clean_names(spellings)
+        broken = names.filter(spellings.str.strip_chars(BLANKS).str.contains(LINE_BREAKS))
+        self.n_broken, self.broken = self.n_broken + len(broken), self.broken.append(broken.head(EXAMPLES))
         new_names = names.unique(maintain_order=True)
         new_names = new_names.filter(~pl.Series(self._contains(new_names.hash(0).to_numpy())))
         if len(new_names):
@@ -181,17 +200,21 @@ class NameEncoder:
         return NameColumn(self.content.tensor(np.uint8), torch.from_numpy(offsets))
 
     def notes(self) -> list[Note]:
-        """A note if spellings were united."""
+        """Notes of names that were changed: line breaks removed, spellings united."""
+        return (
+            _notes_of_line_breaks(f"names of {PLURALS[self.kind]}", self.n_broken, self.broken.to_list())
+            + self._notes_of_spellings()
+        )
+
+    def _notes_of_spellings(self) -> list[Note]:
         spellings = np.bincount(self.ids[self.is_read], minlength=self.n_names)  # of each name
         united = np.flatnonzero(spellings > 1)
         if not len(united):
             return []
         names, count = self.names(), int(spellings[united].sum())
         examples = ", ".join(names[index] for index in united[:EXAMPLES].tolist()) + ", ..." * (len(united) > EXAMPLES)
-        plural = {"entity": "entities", "relation": "relations"}[self.kind]
-        text = (
-            f"united {count:,} spellings of {len(united):,} {plural} that differ in blanks or Unicode form: {examples}"
-        )
+        kind = f"{len(united):,} {PLURALS[self.kind]}"
+        text = f"united {count:,} spellings of {kind} that differ in blanks or Unicode form: {examples}"
         return [Note(text, "united", "", count - len(united))]
 
 

@@ -12,15 +12,27 @@ from typing import Any
 import polars as pl
 
 from harmonium.data.columns import choose_columns
-from harmonium.data.compressed import create_file, find_file, numbered_lines, strip_compression
+from harmonium.data.compressed import (
+    BLOCK,
+    MAX_LINE,
+    READ_ERRORS,
+    create_file,
+    find_file,
+    numbered_lines,
+    open_bytes,
+    strip_compression,
+)
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import choose_encoding, drop_unusable, line_name, to_source, to_table
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
 from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.text_encoding import UTF_8
+from harmonium.runtime.errors import HarmoniumError
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 ROWS = 1 << 17  # read at a time
+MAX_ARRAY = 1 << 32  # bytes of a line in a .json file
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -72,8 +84,13 @@ def _values(path: Path, encoding: str, skipped: SkippedRows) -> Iterator[tuple[i
     def reject(number: int, raw: bytes) -> None:
         skipped.reject(path, f":{number}", "not UTF-8 text", text=raw.decode("utf-8", "replace"))
 
-    lines = numbered_lines(path, reject if skipped.skips else None, encoding)
-    if strip_compression(path).suffix == ".json":
+    is_array = strip_compression(path).suffix == ".json"
+    max_line = MAX_LINE
+    if is_array and encoding == UTF_8:  # perhaps in one long line
+        max_line = MAX_ARRAY
+        _refuse_zero_bytes(path)
+    lines = numbered_lines(path, reject if skipped.skips else None, encoding, max_line)
+    if is_array:
         text = "".join(line for _, line in lines)
         try:
             rows = json.loads(text)
@@ -92,6 +109,17 @@ def _values(path: Path, encoding: str, skipped: SkippedRows) -> Iterator[tuple[i
             skipped.reject(path, f":{number}", "not JSON", "; each line is an object", line)
             continue
         yield number, row
+
+
+def _refuse_zero_bytes(path: Path) -> None:
+    """Refuse a file with zero bytes, which JSON never has, before all of it is in memory."""
+    try:
+        with open_bytes(path) as file:
+            while block := file.read(BLOCK):
+                if b"\0" in block:
+                    raise HarmoniumError(f"{path}: not JSON: it has zero bytes; is the file damaged?")
+    except READ_ERRORS as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error})") from error
 
 
 def _text(value: Any) -> str:

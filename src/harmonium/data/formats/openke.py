@@ -3,17 +3,21 @@
 Every file starts with a count line; triples are head tail relation (in that order), as ids.
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from harmonium.data.columns import COLUMNS
+from harmonium.data.compressed import MAX_LINE
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.tsv import names_beside, read_columns, write_names, write_table
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import refuse_pickle
+from harmonium.runtime.untrusted import open_regular, refuse_pickle
+
+MAX_NUMBER = 1000  # characters of the first line
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -40,12 +44,16 @@ def _read_counted(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """Columns separated by a tab or a space, checked against the count line."""
     refuse_pickle(path)
     try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            count = int(file.readline())
-            separator = "\t" if "\t" in file.readline() else " "
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", errors="replace") as file:
+            count = int(file.readline(MAX_NUMBER))
+            separator = "\t" if "\t" in file.readline(MAX_LINE) else " "
     except FileNotFoundError:
         raise HarmoniumError(f"{path}: missing; an OpenKE folder has it beside train2id.txt") from None
-    except ValueError:
+    except OSError as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        if isinstance(error, HarmoniumError):
+            raise
         raise HarmoniumError(f"{path}:1: expected the number of lines that follow") from None
     table = read_integers(path, columns, skip_lines=1, separator=separator)
     if len(table) != count:

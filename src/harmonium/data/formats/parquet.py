@@ -1,9 +1,7 @@
 """Parquet: a folder with train.parquet (valid, test), or one file; columns are chosen as in other tables."""
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -15,9 +13,11 @@ from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.untrusted import refuse_pickle
 
 ROWS = 1 << 20  # read at a time
+MEMORY = 1 << 29  # bytes for the reader of a small file
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -40,32 +40,15 @@ def _facts(path: Path, options: Options, skipped: SkippedRows) -> Iterator[pl.Da
 
 
 def read_tables(path: Path) -> Iterator[pl.DataFrame]:
-    """The table in a file, in parts; at least one, which may be empty."""
-    refuse_pickle(path)
+    """The table in a file, in parts; at least one, which may be empty. Another process reads it, as polars may abort."""
     try:
-        frame, start = read_frame(path), 0
-        table = frame.slice(0, ROWS).collect()
-        while len(table) or start == 0:
-            yield table
-            start += ROWS
-            table = frame.slice(start, ROWS).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise HarmoniumError(f"{path}: not a Parquet file that can be read ({error})") from error
-
-
-def read_frame(path: Path) -> pl.LazyFrame:
-    """The table in a file, read in another process first: some damaged files abort the process that reads them."""
-    _try_in_subprocess(path, path.stat().st_mtime_ns)
-    return pl.scan_parquet(path)
-
-
-@cache
-def _try_in_subprocess(path: Path, changed: int) -> None:
-    script = "import sys, polars; any(part is None for part in polars.scan_parquet(sys.argv[1]).collect_batches())"
-    result = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, errors="replace")
-    if result.returncode:
-        message = result.stderr.strip().splitlines()
-        raise OSError(message[-1] if message and result.returncode > 0 else "polars aborts on it")
+        refuse_pickle(path)
+        limits = Limits.of([path], MEMORY)
+    except OSError as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error.strerror or error})") from error
+    arguments = {"file": str(path), "rows": ROWS}
+    for (content,) in stream("harmonium.data.parquet_tables:read_tables", arguments, limits, str(path)):
+        yield pl.read_ipc_stream(content)
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:

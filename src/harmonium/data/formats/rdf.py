@@ -5,8 +5,8 @@ Other literals are skipped and counted, or kept as entities. A named graph urn:h
 split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were.
 """
 
+import json
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,26 +17,18 @@ import numpy as np
 import polars as pl
 
 from harmonium.data.columns import COLUMNS
-from harmonium.data.compressed import READ_ERRORS, create_file, find_file, open_bytes, strip_compression
-from harmonium.data.formats.source import LINE_BREAKS, Options, Source
+from harmonium.data.compressed import create_file, find_file, strip_compression
+from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.rdf_statements import LABELS, NAMESPACE, Statements, pyoxigraph
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.limited_process import Limits, stream
 
 ENDINGS = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
-PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
-NAMESPACE = "urn:harmonium:"
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
-LABELS = (f"{RDFS}label", "http://www.w3.org/2004/02/skos/core#prefLabel")
-
-
-def pyoxigraph() -> Any:
-    try:
-        import pyoxigraph
-    except ImportError:
-        raise HarmoniumError("RDF needs the package pyoxigraph: pip install 'harmonium[rdf]'") from None
-    return pyoxigraph
+MEMORY = 1 << 28  # bytes for the reader of a small file
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -48,63 +40,34 @@ def detect(path: Path, options: Options) -> bool:
 def read(path: Path, options: Options) -> Source:
     name, _, files = split_files(path, ENDINGS)
     facts = StatementCollector(options)
-    for split, file in files.items():
-        for quad in _parse(file):
-            graph = getattr(quad.graph_name, "value", "").removeprefix(f"{NAMESPACE}split:")
-            facts.add(quad.subject, quad.predicate, quad.object, graph if graph in SPLITS else split)
+    arguments = {
+        "files": {split: str(file) for split, file in files.items()},
+        "splits": SPLITS, "literals": options.literals, "language": options.language,
+    }  # fmt: skip
+    reader, limits = "harmonium.data.rdf_statements:read_files", Limits.of(files.values(), MEMORY)
+    for message, *rows in stream(reader, arguments, limits, str(path)):
+        facts.receive(json.loads(message), rows)
     return facts.source(name, str(path))
 
 
-def _parse(path: Path) -> Iterator[Any]:
-    ox, ending = pyoxigraph(), strip_compression(path).suffix
-    format = ox.RdfFormat.RDF_XML if ending == ".owl" else ox.RdfFormat.from_extension(ending.removeprefix("."))
-    try:
-        with open_bytes(path) as file:
-            yield from ox.parse(file, format=format)
-    except SyntaxError as error:
-        raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}") from error
-    except PARSE_ERRORS as error:
-        raise HarmoniumError(f"{path}: cannot be read ({error})") from error
-
-
-class StatementCollector:
-    """Collects RDF statements: facts as ids, labels as names."""
+class StatementCollector(Statements):
+    """RDF statements as a Source; they are added one by one, or received from the process that parses a file."""
 
     def __init__(self, options: Options) -> None:
-        self.ox, self.options = pyoxigraph(), options
-        self.entities: dict[str, int] = {}
-        self.relations: dict[str, int] = {}
-        self.rows = {split: array("q") for split in SPLITS}  # head, relation, tail, head, ...
-        self.labels: dict[str, tuple[tuple[int, int], str]] = {}  # identifier -> preference (0 is best), label
-        self.skipped: Counter[str] = Counter()
+        super().__init__(SPLITS, options.literals, options.language)
         self.notes: list[Note] = []
 
-    def add(self, subject: Any, predicate: Any, object: Any, split: str = "train") -> None:
-        is_literal = isinstance(object, self.ox.Literal)
-        if not isinstance(subject, self.ox.NamedNode | self.ox.BlankNode) or isinstance(object, self.ox.Triple):
-            self.skipped["statements about statements"] += 1
-        elif is_literal and predicate.value in LABELS:
-            self._add_label(identifier(subject), predicate.value, object)
-        elif is_literal and self.options.literals == "skip":
-            self.skipped["literal values (literals=keep makes them entities)"] += 1
-        else:
-            head, relation, tail = identifier(subject), identifier(predicate), identifier(object)
-            if is_literal:
-                self.labels[tail] = (0, 0), object.value
-            ids = (
-                self.entities.setdefault(head, len(self.entities)),
-                self.relations.setdefault(relation, len(self.relations)),
-                self.entities.setdefault(tail, len(self.entities)),
-            )
-            self.rows[split].extend(ids)
-
-    def _add_label(self, name: str, predicate: str, literal: Any) -> None:
-        languages = [self.options.language.lower().split("-")[0], None, "en"]  # the best first
-        language = literal.language.split("-")[0] if literal.language else None
-        rank = languages.index(language) if language in languages else len(languages)
-        preference = rank, LABELS.index(predicate)
-        if name not in self.labels or preference < self.labels[name][0]:
-            self.labels[name] = preference, literal.value
+    def receive(self, message: dict[str, Any], rows: Sequence[bytes]) -> None:
+        """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`."""
+        for words, names in (
+            (self.entities, message.get("entities", ())),
+            (self.relations, message.get("relations", ())),
+        ):
+            words.update(zip(names, range(len(words), len(words) + len(names)), strict=True))
+        for facts, content in zip(self.rows.values(), rows, strict=False):
+            facts.frombytes(content)
+        self.labels.update({name: ((0, 0), label) for name, label in message.get("labels", {}).items()})
+        self.skipped.update(message.get("skipped", {}))
 
     def source(self, name: str, location: str) -> Source:
         if not any(self.rows.values()):
@@ -122,16 +85,6 @@ class StatementCollector:
             _readable(relations, labels),
             (*self.notes, *skipped),
         )
-
-
-def identifier(term: Any) -> str:
-    """A term as one word: an IRI without brackets, a name of ours as it was, anything else as in N-Triples."""
-    text = str(term)
-    if not text.startswith("<"):
-        return text
-    iri: str = term.value
-    name = unquote(iri.removeprefix(f"{NAMESPACE}name:"))
-    return re.sub(LINE_BREAKS, " ", name) if name and iri.startswith(f"{NAMESPACE}name:") else iri
 
 
 def _readable(ids: list[str], labels: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.text_encoding import check_encoding
 from harmonium.runtime.errors import HarmoniumError
 
-LINE_BREAKS = r"[\t\r\n]+"  # replaced by a space in identifiers, which other files hold in lines and columns
 SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 
 

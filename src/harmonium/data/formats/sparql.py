@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from harmonium.data.columns import COLUMNS, choose_columns
-from harmonium.data.formats.rdf import LABELS, StatementCollector, pyoxigraph
+from harmonium.data.formats.rdf import StatementCollector
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.graph import Note
+from harmonium.data.rdf_statements import LABELS, pyoxigraph
 from harmonium.data.untrusted_server import post
 from harmonium.runtime.errors import HarmoniumError
 

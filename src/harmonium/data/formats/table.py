@@ -5,6 +5,7 @@ labels. Both are ignored when the user chooses the columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,19 @@ def to_source(
     """
     skipped = skipped or SkippedRows()
     source = Source(name, {}, None, None, dict(names[0]), dict(names[1]), notes, skipped)
-    if list(tables) == ["train"] and "split" in next(iter(tables["train"]())).columns:
-        for split in SPLITS:
-            source.splits[split] = _facts(source, tables["train"], location, split)
-    else:
+    if list(tables) != ["train"]:
         for split, table in tables.items():
-            source.splits[split] = _facts(source, table, location, may_be_empty=len(tables) > 1)
+            source.splits[split] = _facts(source, table, location, may_be_empty=True)
+        return source
+    parts = iter(tables["train"]())
+    first = next(parts)
+    begun = chain([first], parts)  # not read again
+    if "split" not in first.columns:
+        source.splits["train"] = _facts(source, lambda: begun, location)
+        return source
+    source.splits["train"] = _facts(source, lambda: begun, location, "train")
+    for split in SPLITS[1:]:
+        source.splits[split] = _facts(source, tables["train"], location, split)
     return source
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, stands_apart
+from harmonium.data.columns import COLUMNS, check_titles, stands_apart
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, read_blocks, read_lines
 from harmonium.data.formats.source import Options, Source
 from harmonium.data.formats.table import names_table, to_table
@@ -37,6 +37,7 @@ def read(path: Path, options: Options) -> Source:
         tabs = Options(separator="\t", quotes=False, encoding=UTF_8)
         if is_unknown_header([file, *others], tabs, dict(zip(COLUMNS, range(3), strict=True))):
             skip_lines, first = next(read_cells(file, "\t", quotes=False))
+            check_titles(first, f"{file}:{skip_lines}")
             notes.append(unknown_header_note(file, skip_lines, first))
         tables[split] = read_tables(file, COLUMNS, skip_lines, progress=options.progress)
     entity_names, relation_names = names_beside(folder)

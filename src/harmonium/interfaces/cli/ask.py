@@ -206,7 +206,12 @@ def evaluate(
         str, option("equal|learned|W,W", "Weights of several runs: equal, learned on validation facts, or given.")
     ] = "equal",
     rounding_check: Annotated[
-        int | None, option("FACTS", "Score this many facts in float64 too: ranks that depend on rounding.", min=1)
+        int | None,
+        option(
+            "FACTS",
+            "Count ranks of this many facts that a program comparing float32 scores could give otherwise.",
+            min=1,
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

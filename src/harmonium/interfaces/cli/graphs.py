@@ -8,6 +8,7 @@ from harmonium.interfaces.cli import console, options
 from harmonium.interfaces.cli.display.graphs import show_diagnosis, show_graph
 from harmonium.interfaces.cli.display.training import show_run
 from harmonium.interfaces.cli.options import argument, flag, option
+from harmonium.runtime.untrusted import is_file
 
 
 def info(
@@ -89,7 +90,7 @@ def convert(
 
     Example: harmonium convert messy.csv facts.parquet --columns person,knows,friend --separator ";"
     """
-    is_text = Path(source).suffix in (".tsv", ".txt") and Path(source).is_file()
+    is_text = Path(source).suffix in (".tsv", ".txt") and is_file(source)
     megabytes = Path(source).stat().st_size // 10**6 if is_text else None
     with console.bar("reading and writing, MB", megabytes) as advance:
         graph = harmonium.convert(

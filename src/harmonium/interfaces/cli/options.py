@@ -73,7 +73,9 @@ OutFile = Annotated[
 Figure = Annotated[Path | None, option("FILE", "Draw a figure: .png, .pdf or .svg.", "--plot", callback=_check_figure)]
 Seed = Annotated[int, option("N", "Random seed.")]
 Device = Annotated[str, option("cpu|cuda|auto", "Device; auto: a GPU if there is one.")]
-Ties = Annotated[str, option("RULE", "Rank among equal scores: realistic, optimistic or pessimistic.")]
+Ties = Annotated[
+    str, option("RULE", "Rank among scores equal within the rounding of float64: realistic, optimistic or pessimistic.")
+]
 InferredTypes = Annotated[bool, flag("Only entities that could fill the slot, by their types, given or inferred.")]
 Typed = Annotated[bool, flag("Only entities seen in that slot of the relation.")]
 Count = Annotated[int, option("N", "Number of neighbours.", min=1)]

@@ -1,0 +1,137 @@
+"""RDF statements as facts and labels. Imports nothing heavy: files are parsed in a process of their own."""
+
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote
+
+from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
+from harmonium.data.names import LINE_BREAKS
+from harmonium.runtime.errors import HarmoniumError
+
+PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
+NAMESPACE = "urn:harmonium:"
+LABELS = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
+BATCH = 1 << 17  # facts or labels sent at a time
+
+
+def pyoxigraph() -> Any:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise HarmoniumError("RDF needs the package pyoxigraph: pip install 'harmonium[rdf]'") from None
+    return pyoxigraph
+
+
+class Statements:
+    """Collects RDF statements: facts as ids, labels as names."""
+
+    def __init__(self, splits: Sequence[str], literals: str, language: str) -> None:
+        self.ox, self.literals = pyoxigraph(), literals
+        self.languages = [language.lower().split("-")[0], None, "en"]  # of labels, the best first
+        self.entities: dict[str, int] = {}
+        self.relations: dict[str, int] = {}
+        self.rows = {split: array("q") for split in splits}  # head, relation, tail, head, ...
+        self.labels: dict[str, tuple[tuple[int, int], str]] = {}  # identifier -> preference (0 is best), label
+        self.skipped: Counter[str] = Counter()
+
+    def add(self, subject: Any, predicate: Any, object: Any, split: str = "train") -> None:
+        is_literal = isinstance(object, self.ox.Literal)
+        if not isinstance(subject, self.ox.NamedNode | self.ox.BlankNode) or isinstance(object, self.ox.Triple):
+            self.skipped["statements about statements"] += 1
+        elif is_literal and predicate.value in LABELS:
+            self._add_label(identifier(subject), predicate.value, object)
+        elif is_literal and self.literals == "skip":
+            self.skipped["literal values (literals=keep makes them entities)"] += 1
+        else:
+            head, relation, tail = identifier(subject), identifier(predicate), identifier(object)
+            if is_literal:
+                self.labels[tail] = (0, 0), object.value
+            ids = (
+                self.entities.setdefault(head, len(self.entities)),
+                self.relations.setdefault(relation, len(self.relations)),
+                self.entities.setdefault(tail, len(self.entities)),
+            )
+            self.rows[split].extend(ids)
+
+    def _add_label(self, name: str, predicate: str, literal: Any) -> None:
+        language = literal.language.split("-")[0] if literal.language else None
+        rank = self.languages.index(language) if language in self.languages else len(self.languages)
+        preference = rank, LABELS.index(predicate)
+        if name not in self.labels or preference < self.labels[name][0]:
+            self.labels[name] = preference, literal.value
+
+
+def identifier(term: Any) -> str:
+    """A term as one word: an IRI without brackets, a name of ours as it was, anything else as in N-Triples."""
+    text = str(term)
+    if not text.startswith("<"):
+        return text
+    iri: str = term.value
+    name = unquote(iri.removeprefix(f"{NAMESPACE}name:"))
+    return re.sub(LINE_BREAKS, " ", name) if name and iri.startswith(f"{NAMESPACE}name:") else iri
+
+
+def read_files(files: dict[str, str], splits: list[str], literals: str, language: str) -> Iterator[list[bytes]]:
+    """Messages of [JSON of new names, facts of each split]; at the end labels, and how much was skipped."""
+    statements = Statements(splits, literals, language)
+    sent = {"entities": 0, "relations": 0}
+
+    def batch() -> list[bytes]:
+        names = {}
+        for kind, words in (("entities", statements.entities), ("relations", statements.relations)):
+            names[kind] = _last_keys(words, len(words) - sent[kind])
+            sent[kind] = len(words)
+        rows = [facts.tobytes() for facts in statements.rows.values()]
+        statements.rows = {split: array("q") for split in splits}
+        return [json.dumps(names, ensure_ascii=False).encode(), *rows]
+
+    for split, file in files.items():
+        for number, quad in enumerate(parse(Path(file)), start=1):
+            graph = getattr(quad.graph_name, "value", "").removeprefix(f"{NAMESPACE}split:")
+            statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split)
+            if number % BATCH == 0:
+                yield batch()
+    yield batch()
+    labels = [(name, label) for name, (_, label) in statements.labels.items()]
+    for start in range(0, len(labels), BATCH):
+        yield [json.dumps({"labels": dict(labels[start : start + BATCH])}, ensure_ascii=False).encode()]
+    yield [json.dumps({"skipped": statements.skipped}).encode()]
+
+
+def _last_keys(words: dict[str, int], count: int) -> list[str]:
+    """The keys that were added last, in order."""
+    newest = reversed(words)
+    return [next(newest) for _ in range(count)][::-1]
+
+
+class _Text:
+    """A file without zero bytes, which no RDF has; holes in damaged files are full of them."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.file, self.path = file, path
+
+    def read(self, size: int = -1) -> bytes:
+        block = self.file.read(size)
+        if b"\0" in block:
+            raise HarmoniumError(f"{self.path}: has zero bytes, as no RDF has; is the file damaged?")
+        return block
+
+
+def parse(path: Path) -> Iterator[Any]:
+    """The statements (quads) of a file, by its ending."""
+    ox, ending = pyoxigraph(), strip_compression(path).suffix
+    format = ox.RdfFormat.RDF_XML if ending == ".owl" else ox.RdfFormat.from_extension(ending.removeprefix("."))
+    try:
+        with open_bytes(path) as file:
+            yield from ox.parse(_Text(file, path), format=format)
+    except SyntaxError as error:
+        raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}") from error
+    except HarmoniumError:
+        raise
+    except PARSE_ERRORS as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error})") from error

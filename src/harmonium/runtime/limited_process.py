@@ -1,0 +1,199 @@
+"""Run a reader of untrusted files in another process, with limits on memory, time and output; its death is an error.
+
+The reader is a generator of messages, each a list of bytes. They come back over a pipe, so that both processes work at
+the same time. Nothing of what comes back is executed.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO
+
+MEGABYTE = 1 << 20
+COMPRESSION = 20  # times that a compressed text is assumed to be longer, for its limits
+MEMORY_RATIO = 64  # bytes of memory for each byte of a file: names and their index
+SECONDS_PER_MEGABYTE = 3  # usual are 0.05 to 0.3
+BASE_SECONDS = 5
+IDLE_SECONDS = 10  # without an answer or computing
+WALL_RATIO, WALL_SECONDS = 10, 60  # a process may wait for others ten times as long as it computes, and a minute
+STDERR_BYTES = MEGABYTE
+DATA, ERROR, END = b"DEZ"
+HEADER = struct.Struct("<BI")  # kind of a message, number of its parts
+ADVICE = "inspect it, or convert it to another format with a program of your choice"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process that reads a file may use."""
+
+    memory: int  # bytes
+    seconds: int  # of CPU time
+    output: int  # bytes
+
+    @classmethod
+    def of(cls, paths: Iterable[Path], base_memory: int) -> "Limits":
+        """Limits that a sound file of the size of these is far from."""
+        memory, seconds, output = float(base_memory), float(BASE_SECONDS), ALWAYS_ALLOWED
+        for path in paths:
+            size = path.stat().st_size
+            text = size * (COMPRESSION if path.suffix in (".gz", ".xz", ".zst", ".parquet") else 1)
+            memory += MEMORY_RATIO * text
+            seconds += SECONDS_PER_MEGABYTE * text / MEGABYTE
+            output += MAX_RATIO * size
+        return cls(int(memory), int(seconds), output)
+
+
+def stream(function: str, arguments: dict[str, Any], limits: Limits, location: str) -> Iterator[list[bytes]]:
+    """The messages that "module:function" yields in another process, when it is called with arguments of JSON types."""
+    command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments), json.dumps(asdict(limits))]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        ) as process:
+            watch = _Watch(process, limits)
+            watch.start()
+            try:
+                finished = yield from _receive(watch.read, limits, location)
+                if not finished:  # it closed the pipe, and is about to end
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(IDLE_SECONDS)
+            finally:
+                watch.done.set()
+                process.kill()
+        if not finished:
+            errors.seek(0)
+            message = errors.read(STDERR_BYTES).decode("utf-8", "replace")
+            raise HarmoniumError(f"{location}: {_cause(process.returncode, message, limits)}; {ADVICE}")
+
+
+class _Watch(threading.Thread):
+    """Kills a process that takes too long, or that neither computes nor answers: some die of a deadlock."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
+        super().__init__(daemon=True)
+        self.process, self.done, self.is_reading = process, threading.Event(), False
+        self.deadline = time.monotonic() + WALL_SECONDS + WALL_RATIO * limits.seconds
+
+    def read(self, size: int) -> bytes:
+        assert self.process.stdout is not None
+        self.is_reading = True
+        content = self.process.stdout.read(size)
+        self.is_reading = False
+        return content
+
+    def run(self) -> None:
+        spent, since = -1.0, time.monotonic()
+        while not self.done.wait(1):
+            now = time.monotonic()
+            if not self.is_reading or spent != (spent := _cpu_time(self.process.pid)):
+                since = now
+            if now > min(self.deadline, since + IDLE_SECONDS):
+                self.process.kill()
+
+
+def _cpu_time(process: int) -> float:
+    """The CPU time of a process in ticks; where it is not known, as if it were computing."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return float(fields[11]) + float(fields[12])
+    except OSError:
+        return time.monotonic()
+
+
+def _receive(read: Callable[[int], bytes], limits: Limits, location: str) -> Generator[list[bytes], None, bool]:
+    """Yield messages until the end, which returns True, or until the pipe breaks, which returns False."""
+    total = 0
+    while True:
+        header = read(HEADER.size)
+        if len(header) < HEADER.size:
+            return False
+        kind, n_parts = HEADER.unpack(header)
+        if kind == END:
+            return True
+        lengths = struct.unpack(f"<{n_parts}Q", read(8 * n_parts))
+        total += sum(lengths)
+        if total > limits.output:
+            megabytes = limits.output // MEGABYTE
+            raise HarmoniumError(
+                f"{location}: holds more than {megabytes:,} MB, as no graph of its size does; {ADVICE}"
+            )
+        parts = [read(length) for length in lengths]
+        if any(len(part) < length for part, length in zip(parts, lengths, strict=True)):
+            return False
+        if kind == ERROR:
+            raise HarmoniumError(parts[0].decode("utf-8", "replace"))
+        yield parts
+
+
+def _cause(code: int, message: str, limits: Limits) -> str:
+    """Why a process died, from its exit code and what it wrote to stderr."""
+    last_line = (message.strip().splitlines() or ["no message"])[-1].strip()
+    if "MemoryError" in message or "memory allocation" in message or "Cannot allocate memory" in message:
+        return f"reading it takes more than {limits.memory // MEGABYTE:,} MB of memory, as no graph of its size does"
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"reading it takes more than {limits.seconds:,} s or all memory, as no graph of its size does"
+    if code < 0:
+        return f"its reader crashed ({signal.Signals(-code).name}): it is damaged, or nested too deeply"
+    return f"its reader failed ({last_line[:300]})"
+
+
+# In the other process ------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    function, arguments, limits = sys.argv[1], json.loads(sys.argv[2]), Limits(**json.loads(sys.argv[3]))
+    set_limits(limits)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    module, name = function.split(":")
+    with os.fdopen(os.dup(1), "wb") as pipe:
+        os.dup2(2, 1)  # whatever a library prints stays out of the pipe
+        try:
+            for parts in getattr(import_module(module), name)(**arguments):
+                _send(pipe, DATA, parts)
+            _send(pipe, END, [])
+        except HarmoniumError as error:
+            _send(pipe, ERROR, [str(error).encode("utf-8", "replace")])
+
+
+def _send(pipe: IO[bytes], kind: int, parts: list[bytes]) -> None:
+    pipe.write(HEADER.pack(kind, len(parts)) + struct.pack(f"<{len(parts)}Q", *map(len, parts)))
+    for part in parts:
+        pipe.write(part)
+    pipe.flush()
+
+
+def set_limits(limits: Limits) -> None:
+    """Limit this process, where the system can; no core dump is written when it dies."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        wanted = {
+            resource.RLIMIT_DATA: (limits.memory, limits.memory),
+            resource.RLIMIT_CPU: (limits.seconds, limits.seconds + 1),
+            resource.RLIMIT_FSIZE: (STDERR_BYTES, STDERR_BYTES),
+            resource.RLIMIT_CORE: (0, 0),
+        }
+        for kind, (soft, hard) in wanted.items():
+            most = resource.getrlimit(kind)[1]  # which cannot be raised
+            bounds = [limit if most == resource.RLIM_INFINITY else min(limit, most) for limit in (soft, hard)]
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(kind, (bounds[0], bounds[1]))
+
+
+if __name__ == "__main__":
+    main()
