@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench load fuzz audit lock clean
+.PHONY: demo test lint docs bench load fuzz attack audit lock clean
 demo: $(CORE)
 	$(BIN)/harmonium demo
 
@@ -69,6 +69,11 @@ fuzz: $(READY)
 	$(PIP) --constraint constraints.txt 'atheris>=3'
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
 	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/interfaces/serve/test_schema.py
+
+# attacks on run folders, inputs and ranks, ATTACK times as many as in `make test`
+ATTACK ?= 20
+attack: $(READY)
+	ATTACK=$(ATTACK) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/attack
 
 # known vulnerabilities of the pinned versions; fails if one of them cannot be looked up
 audit: $(READY)

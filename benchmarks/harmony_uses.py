@@ -37,7 +37,7 @@ RANKS = (1, 4, 8)  # of W fitted to validation likelihood
 BIAS_SPREADS = (0.003, 0.01, 0.03, 0.1)  # of the prior on a coordinate of b, in nats
 RARE = 3  # training facts that an entity has at most
 STEPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # 1 / lambda of an entity's state, in units of vector lengths
-N3 = (0.02, 0.05, 0.1, 0.2, 0.5)
+N3 = (0.002, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 JOINT_RANK = 4
 
 Values = dict[str, Tensor]  # split -> (queries,)
@@ -292,10 +292,15 @@ def entity_pull(model: GradientGraph, graph: Graph) -> Tensor:
 
 
 def joint(setup: Setup, graph: Graph | None = None) -> list[Measured]:
-    """Reciprocal ranks of models trained with W of low rank and without, each with its own weight of N3."""
-    families: Families = {"harmony": {}, "plain": {}}
+    """Reciprocal ranks of models trained with W of low rank and without, each with its own weight of N3.
+
+    There are two controls: the plain model, whose score has a fixed scale, and W = 0 with the b that a harmony learns.
+    """
+    harmony = ["model.harmony=true", f"model.rank={JOINT_RANK}"]
+    recipes = {"harmony": harmony, "bias": [*harmony, "model.faithfulness=inf", "model.cap=1e-6"], "plain": []}
+    families: Families = {family: {} for family in recipes}
     for weight in N3:
-        for family, more in (("harmony", ["model.harmony=true", f"model.rank={JOINT_RANK}"]), ("plain", [])):
+        for family, more in recipes.items():
             if setup.wants(family, f"N3 {weight}"):
                 model = setup.train("plain", f"train.n3={weight}", *more, graph=graph)
                 families[family][f"N3 {weight}"] = setup.reciprocal_ranks(model)

@@ -157,7 +157,7 @@ def harmony_map() -> str:
         means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
         low, high = map(float, comparison["interval"])  # infinite where samples have no spread
         change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
-        verdict = "no difference"
+        verdict = "not shown"
         if row["significant"]:
             verdict = "better" if comparison["difference"] > 0 else "worse"
         share = f"{comparison['better_relations']} of {comparison['relations']}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tarfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +50,16 @@ def test_only_clear_errors_come_out(name: str) -> None:
 @pytest.mark.parametrize("name", targets())
 def test_the_seeds_are_valid(name: str) -> None:
     assert attempt(targets()[name], targets()[name].seeds[0])
+
+
+def test_the_corpus_is_read_or_refused() -> None:
+    """Inputs that reached new code when fuzz/readers.py ran."""
+    with tarfile.open(Path(__file__).parent.parent / "fuzz" / "corpus.tar.xz") as corpus:
+        files = [(member.name.split("/")[0], corpus.extractfile(member)) for member in corpus]
+        inputs = [(name, file.read()) for name, file in files if file is not None]
+    assert {name for name, _ in inputs} <= targets().keys()
+    for name, content in inputs:
+        attempt(targets()[name], content)
 
 
 def test_earlier_failures() -> None:

@@ -114,8 +114,8 @@ def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
     for name, row in run.evaluation.by_relation.items():
         assert f"{name} {row['queries']} {row['mr']:,.1f} {row['mrr']:.3f} {row['hits@1']:.3f}" in words
     assert "The doctor's verdict: " in words
-    for name, digest in json.loads((run.path / "run.json").read_bytes())["files"].items():
-        assert f"{name} {digest}" in words
+    for name, record in json.loads((run.path / "run.json").read_bytes())["files"].items():
+        assert f"{name} {record['sha256']}" in words
 
 
 def command_lines(text: str) -> list[list[str]]:

@@ -393,7 +393,7 @@ def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:
         assert sorted(answer.id for answer in answers) == ["e3", "e5"]
         assert {answer.probability for answer in answers} == {None}
     (tmp_path / "bad.txt").write_text("e3\ne99\n")
-    for name, message in (("gone", "--among .*gone: cannot be read"), ("bad.txt", "bad.txt:2: no entity named 'e99'")):
+    for name, message in (("gone", "--among: .*gone: cannot be read"), ("bad.txt", "bad.txt:2: no entity named 'e99'")):
         with pytest.raises(HarmoniumError, match=message):
             harmonium.predict(run, "e1", "r0", among=tmp_path / name)
 

@@ -228,7 +228,7 @@ CONTENTS: dict[str, bytes] = {
     "zeros": b"\0" * 100_000,
     "random": random.Random(0).randbytes(100_000),
     "byte order mark": b"\xff\xfe",
-    "line of 3 MB": b"a" * 3_000_000,
+    "line of 300 kB": b"a" * 300_000,
     "cells": b"a\t" * 20_000 + b"\n" + b"a," * 20_000,
     "quotes": b'"' * 100_001,
     "open quotes": b'"a" , "b\n' * 20_000,
@@ -245,15 +245,15 @@ CONTENTS: dict[str, bytes] = {
     "entity bomb of 8 levels": entity_bomb(8),
     "entity bomb of 12 levels": entity_bomb(12),
     "nested elements": nested_elements(8_000),
-    "TOML tables": b"[" + b"a." * 50_000 + b"a]\n",
+    "TOML tables": b"[" + b"a." * 5_000 + b"a]\n",
     "TOML arrays": b"a = " + b"[" * 50_000,
     "TOML of 2 MB": b"# comment\n" * 200_000,
     "digits": b"9" * 100_000 + b"\n1\t0\n",
 }  # fmt: skip
 PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress}
-SLOW = {"JSON-LD in a list", "nested elements", "objects"}  # for RDF
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_odd_contents_are_read_or_refused(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
@@ -274,6 +274,7 @@ def attributed(case: str) -> Iterator[None]:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_a_huge_file_takes_little_memory_and_time(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
@@ -282,12 +283,28 @@ def test_a_huge_file_takes_little_memory_and_time(name: str, tmp_path: Path) -> 
     assert attempt(READERS[name], file)
 
 
+LINES = {"tsv": b"a\tr\tb\n", "csv": b"a,r,b\n", "nt": b"<u:a> <u:r> <u:b> .\n"}
+
+
+def write_bomb(file: Path, kind: str, ending: str, size: int) -> None:
+    line = LINES.get(kind, b" ")
+    file.write_bytes(PACK[ending](line * (size // len(line))))
+
+
 @pytest.mark.parametrize("ending", PACK)
-@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "nt", "rdf"])
-def test_decompression_bombs_are_refused(kind: str, ending: str, tmp_path: Path) -> None:
-    line = {"tsv": b"a\tr\tb\n", "csv": b"a,r,b\n", "nt": b"<u:a> <u:r> <u:b> .\n"}.get(kind, b" ")
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
+def test_decompression_bombs_are_refused(kind: str, ending: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("harmonium.data.compressed.ALWAYS_ALLOWED", 1 << 20)
     file = tmp_path / f"facts.{kind}{ending}"
-    file.write_bytes(PACK[ending](line * ((100 << 20) // len(line))))
+    write_bomb(file, kind, ending, 3 << 20)
+    assert attempt(graph, file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nt", "rdf"])
+def test_decompression_bombs_of_rdf_are_refused(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"facts.{kind}.zst"
+    write_bomb(file, kind, ".zst", 100 << 20)
     assert attempt(graph, file)
 
 

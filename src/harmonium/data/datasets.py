@@ -105,7 +105,7 @@ def convert(
     if not overwrite and (is_file(out) or (is_folder(out) and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
     kind = formats.output_format(out, to)
-    if out.is_dir():
+    if is_folder(out):
         check_replaceable(out, formats.is_graph_file)
     graph = load(source, seed=seed, valid=valid, test=test, **options)
     try:

@@ -352,7 +352,7 @@ def settings(path: Path) -> Config:
 
 def _verify(folder: Path, files: dict[str, FileRecord]) -> None:
     for name, record in files.items():
-        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
+        if not re.fullmatch(r"(?!\.\.)[\w.-]+(/(?!\.\.)[\w.-]+)?", name):
             raise HarmoniumError(f"{folder}: {name!r} is no file of a checkpoint; it is refused")
         storage.verify(folder / name, record)
 

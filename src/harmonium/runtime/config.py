@@ -104,7 +104,7 @@ class TrainConfig:
     optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
         "adam", "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number."
     )
-    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e3)
+    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e38)
     schedule: Literal["constant", "linear", "cosine"] = option(
         "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
     )

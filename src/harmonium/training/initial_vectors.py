@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from harmonium.data.graph import Graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, is_file, is_folder, is_neither, not_regular
+from harmonium.runtime.untrusted import (
+    ALWAYS_ALLOWED,
+    MAX_RATIO,
+    is_file,
+    is_folder,
+    is_neither,
+    not_regular,
+    open_regular,
+)
 
 KINDS = ("entity", "relation", "inverse")  # inverse: the second vector of a relation, in reciprocal models
 
@@ -43,6 +51,8 @@ def import_embeddings(model: GradientGraph, graph: Graph, file: str | Path) -> d
 
 def _check_vectors(model: GradientGraph, kind: str, table: VectorTable, file: str | Path) -> None:
     dim, shape = (model.entity if kind == "entity" else model.relation).shape[1], table.vectors.shape
+    if len(shape) != 2:
+        raise HarmoniumError(f"{file}: vectors of kind {kind} have shape {shape}; expected a row for each name")
     if shape != (len(table.names), dim):
         setting = "entity_dim" if kind == "entity" else "relation_dim"
         raise HarmoniumError(
@@ -97,10 +107,10 @@ def read_vectors(file: str | Path) -> dict[str, VectorTable]:
 def _read_npz(file: Path) -> dict[str, VectorTable]:
     if not is_zipfile(file):
         raise HarmoniumError(f"{file}: not an .npz archive, as `harmonium export` writes it")
-    with np.load(file, allow_pickle=False) as arrays:
+    with open_regular(file) as stream, np.load(stream, allow_pickle=False) as arrays:
         _check_archive(file, arrays.zip)
         kinds = [kind for kind in KINDS if f"{kind}_names" in arrays]
-        return {kind: VectorTable(_names(arrays[f"{kind}_names"]), arrays[f"{kind}_vectors"]) for kind in kinds}
+        return {kind: VectorTable(_names(file, arrays[f"{kind}_names"]), arrays[f"{kind}_vectors"]) for kind in kinds}
 
 
 def _check_archive(file: Path, archive: ZipFile) -> None:
@@ -112,9 +122,9 @@ def _check_archive(file: Path, archive: ZipFile) -> None:
         raise HarmoniumError(f"{file}: unpacks to more than {MAX_RATIO} times its size, as no vectors do")
 
 
-def _names(names: NDArray[Any]) -> list[str]:
+def _names(file: Path, names: NDArray[Any]) -> list[str]:
     if names.ndim != 1 or names.dtype.kind != "U":
-        raise HarmoniumError(f"names are a list of texts, not {names.dtype} of shape {names.shape}")
+        raise HarmoniumError(f"{file}: names are a list of texts, not {names.dtype} of shape {names.shape}")
     texts: list[str] = names.tolist()
     return texts
 

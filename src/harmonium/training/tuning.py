@@ -117,10 +117,13 @@ def _search_space(space: dict[str, Any] | str | Path | None, base: Config, overr
         settled = [key for key in searched if not CONDITIONS.get(key, {"": None}).keys() & searched]
         omitted |= {key for key in settled if not _has_effect(key, base)}
     elif not isinstance(space, dict):
+        file = Path(space)
         try:
-            space = tomllib.loads(read_text(Path(space)))
+            space = tomllib.loads(read_text(file))
+            if not list(_flatten(space)):
+                raise HarmoniumError("no settings in it")
         except (OSError, ValueError, RecursionError) as error:
-            raise HarmoniumError(f"--space {space}: cannot be read as TOML ({error})") from error
+            raise HarmoniumError(f"--space {file}: cannot be read as TOML ({error})") from error
     ranges = {key: values for key, values in _flatten(space) if key not in omitted}
     for key, values in ranges.items():
         for value in _extremes(key, values):
