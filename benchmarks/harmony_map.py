@@ -55,8 +55,8 @@ RECIPES = {  # settings on top of the preset plain, by graph
 }
 SEPARATOR = "|"
 PROTOCOL = (
-    f"reciprocal ranks of facts: {describe_protocol(EvaluateConfig())}; validation chooses variants, and test is looked at "
-    "once; bootstrap over seeds, relations and queries, and sign flips over relations (evaluation/significance.py)"
+    f"reciprocal ranks of facts: {describe_protocol(EvaluateConfig())}; validation chooses variants; "
+    "bootstrap over seeds, relations and queries, and sign flips over relations (evaluation/significance.py)"
 )
 
 

@@ -180,9 +180,9 @@ def test_what_cannot_be_covered_is_refused(run: Run, tmp_path: Path) -> None:
 def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run.save(tmp_path / "run")
     run, file = replace(run, path=folder), folder / "conformal.json"
-    monkeypatch.setattr(conformal, "_made", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     first = answer_sets_for(run)
-    monkeypatch.setattr(conformal, "_made", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     with monkeypatch.context() as patch:
         patch.setattr(conformal, "fit_answer_sets", lambda *_, **__: pytest.fail("fitted again"))
         assert answer_sets_for(run) == first
@@ -196,6 +196,6 @@ def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: py
     for content in damaged:
         stored, record = manifest.read(folder), storage.write(file, json.dumps(content).encode())
         manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
-        monkeypatch.setattr(conformal, "_made", {})
+        monkeypatch.setattr(manifest, "_computed", {})
         assert answer_sets_for(run) == first
         assert file.read_bytes() == good

@@ -21,6 +21,7 @@ from harmonium.answers.fact_probability import (
 )
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.run import manifest
 from harmonium.run.run import History
 from harmonium.runtime import schema, storage
 from harmonium.runtime.config import Config, ModelConfig
@@ -161,19 +162,19 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
         return fit(scorer, graph, typed, progress)
 
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", count)
-    monkeypatch.setattr(fact_probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     typed, untyped = fact_calibration_for(run), fact_calibration_for(run, typed=False)
     assert typed is not None
     assert untyped is not None
     assert fits == [True, False]
-    monkeypatch.setattr(fact_probability, "_fitted", {})  # another process
+    monkeypatch.setattr(manifest, "_computed", {})  # another process
     again = Run.load(tmp_path / "run")
     assert (fact_calibration_for(again), fact_calibration_for(again, typed=False)) == (typed, untyped)
     assert fits == [True, False]
     file = tmp_path / "run" / "fact_calibration.typed.json"
     good = file.read_bytes()
     for content in (b"", b"[]", good.replace(b"0", b"1")):
-        monkeypatch.setattr(fact_probability, "_fitted", {})
+        monkeypatch.setattr(manifest, "_computed", {})
         file.write_bytes(content)
         assert fact_calibration_for(again) == typed
         assert file.read_bytes() == good
@@ -182,8 +183,8 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
 
 def test_that_nothing_could_be_fitted_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.load(untrained_run((200, 5, 60)).save(tmp_path / "run"))
-    monkeypatch.setattr(fact_probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     assert fact_calibration_for(run) is None
-    monkeypatch.setattr(fact_probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", None)  # an error if it were called
     assert fact_calibration_for(Run.load(tmp_path / "run")) is None

@@ -205,13 +205,13 @@ def run() -> Run:
 
 
 def test_a_run_is_calibrated_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     run = replace(run, path=run.save(tmp_path / "run"))
     first = calibration_for(run)
     assert "calibration.json" in manifest.read(tmp_path / "run").files
     monkeypatch.setattr(probability, "fit_calibration", lambda *_, **__: pytest.fail("fitted again"))
     assert calibration_for(replace(run, path=None)) == first
-    monkeypatch.setattr(probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     assert calibration_for(replace(run)) == first
 
 
@@ -233,14 +233,14 @@ def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Pat
     """Also where its checksum is right, as that of another version would be."""
     folder = run.save(tmp_path / "run")
     run, file = replace(run, path=folder), folder / "calibration.json"
-    monkeypatch.setattr(probability, "_fitted", {})
+    monkeypatch.setattr(manifest, "_computed", {})
     first, good = calibration_for(run), file.read_bytes()
     for sealed in (False, True):
         record = storage.write(file, damage(good.decode())[number].encode())
         if sealed:
             stored = manifest.read(folder)
             manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
-        monkeypatch.setattr(probability, "_fitted", {})
+        monkeypatch.setattr(manifest, "_computed", {})
         assert calibration_for(run) == first
         assert file.read_bytes() == good
     with torch.no_grad():

@@ -40,6 +40,7 @@ from harmonium.answers.probability import calibration_for
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import folders, storage, tensor_file
 from harmonium.runtime.config import Config
@@ -66,8 +67,7 @@ def config(*changes: str) -> Config:
 
 def forget() -> None:
     """Forget what this process has fitted, as a new process would."""
-    for cache in (probability._fitted, conformal._made, fact_probability._fitted):
-        cache.clear()
+    manifest._computed.clear()
 
 
 def answers(folder: Path) -> dict[str, Any]:
@@ -118,14 +118,15 @@ def expected(finished: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def fits(expected: dict[str, Any]) -> tuple[Any, ...]:
     """What fits of the finished run give."""
-    return *probability._fitted.values(), *conformal._made.values(), dict(fact_probability._fitted)
+    kept = {name: content for (_, name), content in manifest._computed.items()}
+    facts = {kind == "typed": kept[f"fact_calibration.{kind}.json"].calibration for kind in ("typed", "untyped")}
+    return kept["calibration.json"].calibration, kept["conformal.json"].answer_sets, facts
 
 
 @pytest.fixture
 def quick_fits(fits: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit in no time, with the result of the real fit, so that many attacks on what is kept of it can be made."""
-    calibration, sets, facts = fits
-    by_kind = {typed: fit for (_, typed), fit in facts.items()}
+    calibration, sets, by_kind = fits
     monkeypatch.setattr(probability, "fit_calibration", lambda *_: calibration)
     monkeypatch.setattr(conformal, "fit_answer_sets", lambda *_: sets)
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", lambda *arguments: by_kind[arguments[2]])

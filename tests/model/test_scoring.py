@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.ranking import rank
+from harmonium.kernels import dispatch
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Sum
+from harmonium.model.harmony import Harmony, Sum
 from harmonium.model.scoring import Scorer
 from laws import random_triples
 
@@ -57,6 +59,18 @@ def test_a_batch_gathers_its_vectors_once(reciprocal: bool) -> None:
         assert slot_map.first is vectors[0]
         assert slot_map.second is vectors[1]
     assert batch.head.grad_fn.next_functions == batch.tail.grad_fn.next_functions  # one gather for both
+
+
+@pytest.mark.parametrize("name", ["hole", "complex"])
+def test_a_zero_w_has_no_directions_to_project_on(name: str) -> None:
+    model = GradientGraph(find_composition(name), 11, 3, 6, Harmony(6, rank=2)).initialise()
+    model.form.free.data.zero_()
+    queries, scorer = random_triples(model), model.scorer()
+    with torch.no_grad():
+        with dispatch.use("reference"):
+            expected, ranks = scorer.score_slot(Slot.TAIL, queries), rank(scorer, queries, Slot.TAIL)
+        torch.testing.assert_close(scorer.score_slot(Slot.TAIL, queries), expected)
+        assert torch.equal(rank(scorer, queries, Slot.TAIL).better, ranks.better)
 
 
 @pytest.mark.parametrize("reciprocal", [False, True])

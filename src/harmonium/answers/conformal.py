@@ -172,21 +172,15 @@ def _count_chunk(scorer: Scorer, slot: Slot, queries: Triples, limits: SetLimits
 # The answer sets of a run ---------------------------------------------------------------------------------------------
 
 
-_made: dict[str, AnswerSets] = {}  # by the fingerprint of the run
-
-
 def answer_sets_for(run: Run, progress: Callable[[int], None] | None = None) -> AnswerSets:
     """What answer sets of a run are made with: computed on first use, then kept in its folder."""
-    key = run.fingerprint
-    if key not in _made:
-        kept = manifest.read_kept(run.path, key, FILE, partial(_parse, n_relations=run.graph.n_relations))
-        _made[key] = kept or fit_answer_sets(run.model, run.graph, progress)
-        if kept is None:
-            manifest.keep(run.path, key, FILE, {"format": FORMAT, "answer_sets": _made[key]})
-    return _made[key]
+    parse = partial(_parse, n_relations=run.graph.n_relations)
+    return manifest.compute_once(
+        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_answer_sets(run.model, run.graph, progress))
+    ).answer_sets
 
 
-def _parse(value: Any, n_relations: int) -> AnswerSets | None:
+def _parse(value: Any, n_relations: int) -> _Kept | None:
     """What is kept in a run folder; None if it has another format, a ValueError if its numbers cannot be used."""
     kept = schema.read(_Kept, value)
     if kept.format != FORMAT:
@@ -196,7 +190,7 @@ def _parse(value: Any, n_relations: int) -> AnswerSets | None:
             raise ValueError("lists of other lengths")
         if surprises.temperature == 0 or max(surprises.relation) >= n_relations:
             raise ValueError("numbers that no fit gives")
-    return kept.answer_sets
+    return kept
 
 
 @dataclass(frozen=True)

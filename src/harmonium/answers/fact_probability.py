@@ -78,20 +78,14 @@ class FactCalibration:
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-_fitted: dict[tuple[str, bool], FactCalibration | None] = {}  # by the fingerprint of the run, and typed or not
-
-
 def fact_calibration_for(run: Run, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
     """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts."""
-    key = run.fingerprint
-    if (key, typed) not in _fitted:
-        file = FILE.format("typed" if typed else "untyped")
-        kept = manifest.read_kept(run.path, key, file, partial(_parse, n_relations=run.graph.n_relations))
-        calibration = kept.calibration if kept else fit_fact_calibration(run.model, run.graph, typed, progress)
-        _fitted[key, typed] = calibration
-        if kept is None:
-            manifest.keep(run.path, key, file, _Kept(METHOD, list(FEATURES), calibration))
-    return _fitted[key, typed]
+
+    def compute() -> _Kept:
+        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(run.model, run.graph, typed, progress))
+
+    file, parse = FILE.format("typed" if typed else "untyped"), partial(_parse, n_relations=run.graph.n_relations)
+    return manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration
 
 
 @dataclass(frozen=True)

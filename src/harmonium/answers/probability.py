@@ -79,29 +79,24 @@ def optional_floats(probabilities: Tensor | None, count: int) -> list[float | No
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-_fitted: dict[str, Calibration] = {}  # by the fingerprint of the run
-
-
 def calibration_for(run: Run | str | Path, progress: Callable[[int], None] | None = None) -> Calibration:
     """The calibration of a run: fitted on first use, then kept in its folder."""
     run = open_run(run)
-    key = run.fingerprint
-    if key not in _fitted:
-        kept = manifest.read_kept(run.path, key, FILE, partial(_parse, n_relations=run.graph.n_relations))
-        _fitted[key] = kept or fit_calibration(run.model, run.graph, progress)
-        if kept is None:
-            manifest.keep(run.path, key, FILE, {"format": FORMAT, "calibration": _fitted[key]})
-    return _fitted[key]
+    model, graph = run.model, run.graph
+    parse = partial(_parse, n_relations=graph.n_relations)
+    return manifest.compute_once(
+        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_calibration(model, graph, progress))
+    ).calibration
 
 
-def _parse(value: Any, n_relations: int) -> Calibration | None:
-    """The calibration kept in a run folder; None if it has another format, a ValueError if its numbers cannot be used."""
+def _parse(value: Any, n_relations: int) -> _Kept | None:
+    """What is kept in a run folder; None if it has another format, a ValueError if its numbers cannot be used."""
     kept = schema.read(_Kept, value)
     if kept.format != FORMAT:
         return None
     for slot, fit in kept.calibration.fits.items():
         fit.check(1 if slot is Slot.RELATION else n_relations)
-    return kept.calibration
+    return kept
 
 
 @dataclass(frozen=True)

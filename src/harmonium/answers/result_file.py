@@ -12,7 +12,7 @@ from typing import Any
 
 from harmonium.data.compressed import READ_ERRORS, create_file, open_bytes, strip_compression
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import check_replaceable
+from harmonium.runtime.untrusted import check_output_file
 
 KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
 ENDINGS = ".tsv, .csv, .jsonl, .parquet, .nt or .ttl"
@@ -27,7 +27,7 @@ def check_path(path: str | Path) -> None:
     if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
         raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
     try:
-        check_replaceable(path)
+        check_output_file(path)
     except OSError as error:
         raise HarmoniumError(f"--out {path}: cannot be written ({error.strerror})") from error
     if not os.access(path.parent, os.W_OK):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, check_replaceable, open_regular, refuse_pickle
+from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, check_output_file, open_regular, refuse_pickle
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -171,7 +171,7 @@ def create_file(path: Path) -> Iterator[IO[bytes]]:
         f".{os.getpid()}.{zlib.crc32(os.fsencode(path.name)):08x}.draft"
     )  # short, as names may be long
     try:
-        check_replaceable(path)
+        check_output_file(path)
         with OPENERS.get(path.suffix, open)(temporary, "wb") as file:
             yield file
         temporary.replace(path)

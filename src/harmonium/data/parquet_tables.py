@@ -8,7 +8,7 @@ from typing import Any
 
 from harmonium.runtime.errors import HarmoniumError
 
-ALWAYS_ALLOWED = 1 << 20  # rows
+FEW_ROWS = 1 << 20  # so many are read, however small the file is
 ROWS_PER_BYTE = 8  # at most: different facts take more than a bit each
 MAX_THREADS = 8
 MAX_DEPTH = 2  # of nested types; vectors are lists of numbers
@@ -25,7 +25,7 @@ def read_tables(file: str, rows: int) -> Iterator[list[bytes]]:
             if _depth(dtype) > MAX_DEPTH:
                 raise HarmoniumError(f"{file}: its column '{name}' is nested; facts are columns of text or numbers")
         n_rows, size = frame.select(pl.len()).collect().item(), Path(file).stat().st_size
-        if n_rows > max(ALWAYS_ALLOWED, ROWS_PER_BYTE * size):
+        if n_rows > max(FEW_ROWS, ROWS_PER_BYTE * size):
             raise HarmoniumError(
                 f"{file}: {n_rows:,} rows in {size:,} bytes are one row again and again; remove repetitions"
             )

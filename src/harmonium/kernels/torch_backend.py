@@ -119,7 +119,9 @@ def quadratic_size(form: QuadraticForm, slot_map: SlotMapLike) -> Tensor:
     if _is_smaller(form, slot_map):
         return _pulled_back(form, slot_map).square().sum((-2, -1)).sqrt()
     values, directions = form.principal
-    step = max(1, PIECE // max(1, directions.numel()))
+    if not len(values):  # W is zero
+        return form.vector.new_zeros(len(slot_map))
+    step = max(1, PIECE // directions.numel())
     starts = range(0, len(slot_map), step)
     parts = [slot_map.select(slice(start, start + step)).pull_back(directions) for start in starts]
     squares = torch.cat([vectors.square().sum(-1) for vectors in parts])  # (b, k)
@@ -141,8 +143,10 @@ def _squared_projections(form: QuadraticForm, slot_map: SlotMapLike, candidates:
     query, constant = linear_query(form, slot_map)
     scores = _linear_scores(constant, query, candidates).contiguous()  # (b, n)
     values, directions = form.principal
+    if not len(values):  # W is zero
+        return scores
     vectors = slot_map.pull_back(directions)  # (b, k, slot_dim)
-    step = max(1, PIECE // (max(len(values), 1) * len(candidates)))
+    step = max(1, PIECE // (len(values) * len(candidates)))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
         projected = vectors[part] @ candidates.T  # (step, k, n)

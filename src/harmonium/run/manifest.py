@@ -91,6 +91,26 @@ def unreadable(path: Path) -> Iterator[None]:
 # Files computed from a finished run --------------------------------------------------------------------------------
 
 
+_computed: dict[tuple[str, str], Any] = {}  # in this process, by the fingerprint of the run and the name of the file
+
+
+def compute_once(
+    folder: Path | None, run: str, name: str, parse: Callable[[Any], T | None], compute: Callable[[], T]
+) -> T:
+    """The contents of a file computed from the run with this fingerprint: computed on first use, then kept in its folder.
+
+    `parse` reads it from JSON: None if it must be computed again, a ValueError if it is damaged.
+    """
+    if (run, name) not in _computed:
+        content = read_kept(folder, run, name, parse)
+        if content is None:
+            content = compute()
+            keep(folder, run, name, content)
+        _computed[run, name] = content
+    contents: T = _computed[run, name]
+    return contents
+
+
 def keep(folder: Path | None, run: str, name: str, content: Any) -> None:
     """Write a JSON file computed from the run with this fingerprint, unless the folder cannot be written or has another.
 

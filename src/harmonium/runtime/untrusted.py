@@ -65,7 +65,7 @@ def _kind(path: Path) -> str:
     return KINDS.get(stat.S_IFMT(_mode(path)), "not a regular file")
 
 
-def check_replaceable(path: Path) -> None:
+def check_output_file(path: Path) -> None:
     """Refuse to write where something else than a regular file is; a name that is too long is an OSError."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):

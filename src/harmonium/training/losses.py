@@ -81,6 +81,5 @@ class TypeHead(nn.Module):
 
     def forward(self, scorer: BatchScorer) -> Tensor:
         """Cross-entropy over the heads and tails of the batch."""
-        entities = torch.cat([scorer.head, scorer.tail])
         types = torch.cat([scorer.batch.relation, scorer.batch.relation + scorer.n_relations])
-        return F.cross_entropy(F.linear(entities, self.weight, self.bias), types)
+        return F.cross_entropy(F.linear(scorer.entity_rows, self.weight, self.bias), types)

@@ -23,11 +23,7 @@ from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.entity_store import HostStore, make_entity_store
-from harmonium.training.losses import (
-    TypeHead,
-    contrastive_loss,
-    contrastive_scores,
-)
+from harmonium.training.losses import TypeHead, contrastive_loss, contrastive_scores
 from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
 from harmonium.training.optimisers import make_optimiser, make_row_optimiser, scheduled_rate
 from harmonium.training.regularisers import regularisation
@@ -213,9 +209,8 @@ class TrainingStep:
                 scores = scores - sample.logq_correction[queries]
             return contrastive_loss(scores, settings)
 
-        if all(
-            len(ids) == len(sample.batch) for ids in sample.negatives.values()
-        ):  # perhaps block by block: less memory
+        shared = any(len(ids) < len(sample.batch) for ids in sample.negatives.values())
+        if not shared:  # perhaps block by block, which saves memory
             loss = scorer.sampled_loss(true_then_negatives(sample.batch, sample.negatives), contrast)
         else:
             loss = contrast(contrastive_scores(scorer, sample.negatives), slice(None))

@@ -38,7 +38,13 @@ def missing_probabilities(probabilities: Sequence[float | None]) -> str | None:
 
 def show_answers(query: str, answers: Sequence[Answer]) -> None:
     rows = [
-        [f"{a.rank:g}", a.name, a.score, fact_status(a.known), "" if a.known else percent(a.probability)]
+        [
+            int(a.rank) if a.rank.is_integer() else a.rank,
+            a.name,
+            a.score,
+            fact_status(a.known),
+            "" if a.known else percent(a.probability),
+        ]
         for a in answers
     ]
     caption = missing_probabilities([answer.probability for answer in answers if not answer.known])
