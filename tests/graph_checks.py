@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import subprocess
+import sys
 from typing import Any
 
 from harmonium.data import graph_file
@@ -31,7 +32,20 @@ def graph_bytes(graph: Graph) -> bytes:
     return b"".join(map(bytes, graph_file.parts(graph)))
 
 
+MEASURE = """
+from pathlib import Path
+
 def anonymous_memory() -> int:
-    """Bytes of memory of this process that map no file (Linux)."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) << 10
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) << 10
+"""
+
+
+def memory_growth(preparation: str, statements: str) -> int:
+    """Bytes of memory that map no file, gained by the statements (Linux).
+
+    They run in a process of their own, where no thread of another test allocates anything.
+    """
+    script = f"{MEASURE}\n{preparation}\nbefore = anonymous_memory()\n{statements}\nprint(anonymous_memory() - before)"
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout)
