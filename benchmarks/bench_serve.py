@@ -28,9 +28,9 @@ import numpy as np
 from reproduce import commit
 
 import harmonium
-from harmonium.data.graph import Graph
+from harmonium.model.harmony import Harmony
 from harmonium.run.environment import environment
-from harmonium.run.run import open_run
+from harmonium.run.run import Run, open_run
 
 SETTINGS = ["model.rank=8", "train.epochs=3"]
 SHARES = {  # of 100 requests
@@ -59,14 +59,20 @@ class Answer(NamedTuple):
         return self.right and self.status == 503
 
 
-def mixed(graph: Graph, count: int, seed: int) -> list[Request]:
+def mixed(run: Run, count: int, seed: int) -> list[Request]:
     """Requests in random order: true facts, names, prefixes of names, and invalid requests."""
-    draw = random.Random(seed)
+    draw, graph, form = random.Random(seed), run.graph, run.model.form
     facts, names, relations = graph.facts().to_rows().tolist(), graph.entities, graph.relations
 
     def fact() -> dict[str, str]:
         head, relation, tail = draw.choice(facts)
         return {"head": names.ids[head], "relation": relations.ids[relation], "tail": names.ids[tail]}
+
+    def faithfulness() -> dict[str, float]:
+        """Sometimes a lambda that W allows: above its own."""
+        if not isinstance(form, Harmony) or draw.random() > 0.3:
+            return {}
+        return {"lambda": form.faithfulness * draw.randint(10, 20) / 10}
 
     def answers() -> dict[str, str]:
         given = fact()
@@ -78,7 +84,7 @@ def mixed(graph: Graph, count: int, seed: int) -> list[Request]:
         "facts": lambda: {"entity": fact()["head"]},
         "predictions": lambda: {"entity": fact()["head"]},
         "answers": answers,
-        "neighbours": lambda: fact() | ({"lambda": draw.randint(30, 60) / 10} if draw.random() < 0.3 else {}),
+        "neighbours": lambda: fact() | faithfulness(),
         "explain": fact,
         "map": lambda: {"limit": draw.choice((100, 1000, 5000))},
         "info": dict,
@@ -169,12 +175,12 @@ def by_kind(answers: list[Answer]) -> dict[str, Any]:
 
 
 def load(run: Path, count: int, clients: int, crowd: int, seed: int) -> dict[str, Any]:
-    graph = open_run(run).graph
+    opened = open_run(run)
     with serving(run) as (port, process):
-        alone = asyncio.run(asked(port, mixed(graph, min(count // 10, 500), seed + 1), 1, lambda _: None))
-        some = busy(port, process, mixed(graph, count, seed), clients)
-        many = busy(port, process, mixed(graph, count, seed + 2), crowd) if crowd else None
-    measured = {"entities": graph.n_entities, "one_client": by_kind(alone)} | some
+        alone = asyncio.run(asked(port, mixed(opened, min(count // 10, 500), seed + 1), 1, lambda _: None))
+        some = busy(port, process, mixed(opened, count, seed), clients)
+        many = busy(port, process, mixed(opened, count, seed + 2), crowd) if crowd else None
+    measured = {"entities": opened.graph.n_entities, "one_client": by_kind(alone)} | some
     return measured if many is None else measured | {"crowd": many}
 
 

@@ -37,7 +37,7 @@ from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 from harmonium.training.search import for_vectors, select
-from harmonium.training.train import add_harmony, fixed_keys, read_recipe
+from harmonium.training.train import add_harmony, given_settings, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "leaderboard.json"
@@ -65,9 +65,10 @@ class Training:
 def train(graph: Graph, preset: str, overrides: Sequence[str], minutes: float | None) -> Training:
     """Train a preset as `harmonium train` does; the model stays on its device."""
     started = time.perf_counter()
-    config, search = read_recipe(preset, overrides)
+    given = given_settings(None, None, overrides, {})[1]
+    config, search = read_recipe(preset, given)
     if search is not None:
-        config, _ = select(config, search, graph, fixed_keys(overrides), minutes)
+        config, _ = select(config, search, graph, list(given), minutes)
     vectors = for_vectors(config)
     model = build_model(vectors.model, graph.n_entities, graph.n_relations, config.train.seed)
     history = fit(model, graph, vectors)

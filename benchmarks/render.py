@@ -6,6 +6,7 @@ A page's parts between <!-- NAME --> and <!-- /NAME --> are generated here and n
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import sys
@@ -88,9 +89,54 @@ def demo() -> str:
         ["HHolE, rank 8", *numbers(hhole["metrics"])],
         *([f"{name} baseline", *numbers(metrics)] for name, metrics in run["baselines"].items()),
     ]
-    about = f"{run['protocol']}. `{run['command']}`: seed {run['seed']}, trained {run['seconds']:.0f} s on {run['device']}. "
+    about = (
+        f"{run['protocol']}. `{run['command']}`: seed {run['seed']}, trained {run['seconds']:.0f} s on {run['device']}"
+    )
+    about += f" beside other programs (load average {run['load_average']:.1f}). "
     about += f"HHolE: `{hhole['command']}`, seed {hhole['seed']}, trained {hhole['seconds']:.0f} s on {hhole['device']}"
     return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}."
+
+
+def printed(name: str, title: str, rows: int = 0) -> str:
+    """A part of what a command of the tutorial printed: from the line that starts with a title to the next empty line.
+
+    With `rows` only the title, the column names and so many rows.
+    """
+    lines = result("demo")["printed"][name].splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(title))
+    end = next((number for number in range(start, len(lines)) if not lines[number].strip()), len(lines))
+    part = [line.rstrip() for line in lines[start:end] if set(line.strip()) != {"─"}]
+    return "```text\n" + "\n".join(part[: rows + 2] if rows else part) + "\n```"
+
+
+def tutorial_metrics() -> str:
+    run = result("demo")
+    hits = run["metrics"]["hits@10"]
+    text = f"`hits@10` {hits:.3f}: the true answer is among the first ten of 3,334 for {100 * hits:.0f} of 100 queries."
+    return f"{printed('demo', 'Link prediction on atlas')}\n\n{text}"
+
+
+def busy() -> str:
+    """Training steps beside busy processes."""
+    bench, rows = result("busy"), []
+    conditions = {"quiet": "as found", "busy": "and one more per core"}
+    for model, measured in bench["models"].items():
+        for condition, name in conditions.items():
+            times = measured[condition]
+            cells = [
+                f"{times[policy][kind]:,.0f}" for policy in ("spinning", "asleep") for kind in ("wall_ms", "cpu_ms")
+            ]
+            rows.append([model, name, f"{times['asleep']['others']:.0%}", *cells, f"{times['ratio']:.2f}"])
+    head = ["model", "other programs", "their share of the cores", "spinning: ms per step", "CPU ms"]
+    head += ["asleep: ms per step", "CPU ms", "asleep / spinning"]
+    rounds = bench["rounds"]
+    about = f"Medians over rounds of {bench['steps']} steps, in turns, on {bench['graph']}; ratios within rounds. "
+    about += (
+        f"As found: the {rounds['quiet']} rounds (of all in {bench['seconds']} s) with the least other work on the "
+    )
+    about += f"machine. With one more computing process per core: {rounds['busy']} rounds. `{bench['command']}`, "
+    about += f"{bench['device']} of a machine that others use (load average {bench['load_before']:.1f} at the start)."
+    return f"{table(head, rows)}\n\n{about}"
 
 
 def presets() -> str:
@@ -593,7 +639,12 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/leaderboard.md": [("leaderboard", leaderboard)],
     "docs/architecture.md": [("tree", tree)],
-    "docs/performance.md": [("speed", speed), ("precision", precision)],
+    "docs/performance.md": [("speed", speed), ("precision", precision), ("busy", busy)],
+    "docs/tutorial.md": [
+        ("tutorial-metrics", tutorial_metrics),
+        ("tutorial-predict", partial(printed, "predict", "(North Macedonia")),
+        ("tutorial-neighbours", partial(printed, "neighbours", "Switzerland in (", 5)),
+    ],
     "docs/scale.md": [
         ("scale", scale),
         ("rounding", rounding),
@@ -619,12 +670,31 @@ def render(text: str, parts: list[tuple[str, Callable[[], str]]]) -> str:
     return text
 
 
+def reference() -> dict[str, str]:
+    """The generated pages, by path."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "reference" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {f"docs/reference/{name}.md": text for name, text in module.pages().items()}
+
+
+def pages() -> dict[str, Callable[[str], str]]:
+    """How the text of each page follows from the present one."""
+    parts = {page: partial(render, parts=parts) for page, parts in PARTS.items()}
+    return parts | {page: partial(_replace, text=text) for page, text in reference().items()}
+
+
+def _replace(_: str, text: str) -> str:
+    return text
+
+
 def main() -> None:
     stale = []
-    for page, parts in PARTS.items():
+    for page, make in pages().items():
         path = ROOT / page
-        before = path.read_text(encoding="utf-8")
-        after = render(before, parts)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after = make(before)
         if before != after:
             stale.append(page)
             if "--check" not in sys.argv:

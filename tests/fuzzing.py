@@ -201,6 +201,14 @@ def targets() -> dict[str, Target]:
     nq = b"<u:a> <u:r> <u:b> <urn:harmonium:split:test> .\n<u:a> <u:r> <u:c> .\n"
     xml = b'<r:RDF xmlns:r="' + rdf + b'" xmlns:e="u:"><r:Description r:about="u:a"><e:r r:resource="u:b"/>'
     jsonld = b'{"@id": "u:a", "u:r": [{"@id": "u:b"}, {"@value": "x", "@language": "en"}]}'
+    graphml = (
+        b'<graphml><key id="d0" attr.name="label"/><graph edgedefault="undirected">'
+        b'<node id="a"><data key="d0">A</data></node>'
+        b'<edge source="a" target="b"/><edge source="b" target="c"><data key="d0">r</data></edge></graph></graphml>'
+    )
+    entities = b'{"entities": [{"entity_name": "a", "entity_type": "t"}], "links": [{"source": "a", "target": "b"}]}'
+    neo4j = b':START_ID(A),:END_ID(A),:TYPE,predicted\n1,2,R,true\n2,3,"S, x",\n4,5,T,\n'
+    apoc = b"_id,_labels,name,_start,_end,_type\n0,:P,Ann,,,\n,,,0,1,KNOWS\n,,,1,0,KNOWS\n"
     parquet = io.BytesIO()
     pl.DataFrame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "a"]}).write_parquet(parquet)
     openke = {
@@ -215,6 +223,9 @@ def targets() -> dict[str, Target]:
         "names": Target("entity_names.tsv", around, (b"a\tAda\nb\tBob\n",), (("train.txt", tsv),)),
         "csv": Target("facts.csv", skipping, (csv, b"a;r;b\n'c';\"r\";d\n")),
         "jsonl": Target("facts.jsonl", skipping, (b'{"head": "a", "relation": "r", "tail": 7}\n' * 2,)),
+        "graphml": Target("facts.graphml", skipping, (graphml,)),
+        "entity json": Target("facts.json", skipping, (entities,)),
+        "neo4j": Target("facts.csv", skipping, (neo4j, apoc), (("nodes.csv", b"id:ID(A),name\n1,Ann\n"),)),
         "gz": Target("facts.tsv.gz", one, (gzip.compress(tsv, mtime=0),)),
         "nt": Target("facts.nt", in_this_process, (nt,)),
         "ttl": Target("facts.ttl", in_this_process, (ttl,)),

@@ -30,9 +30,9 @@ class Reply(NamedTuple):
 class Server:
     """A real server on a free port of this machine."""
 
-    def __init__(self, run: Run, connections: int = CONNECTIONS, **options: Any) -> None:
+    def __init__(self, run: Run | list[Run], connections: int = CONNECTIONS, **options: Any) -> None:
         self.app = guarded_app(run, **options)
-        self.explorer: Explorer = self.app.app.state.workers.explorer
+        self.explorer: Explorer = self.app.app.state.workers.explorers[0]
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.server = http_server(self.app, connections)
@@ -52,7 +52,7 @@ class Server:
         return len(self.server.server_state.connections)
 
     def ask(self, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: Any = None) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import History, Run
 from harmonium.runtime.config import Config, ModelConfig
+from harmonium.training.fit import fit
 
 
 def make_graph(
@@ -107,3 +108,16 @@ def untrained(graph: Graph, config: ModelConfig = CONFIGS["harmony"]) -> Gradien
 def make_run(graph: Graph, model: GradientGraph) -> Run:
     """A run that was not trained and is in no folder."""
     return Run(Config(), graph, model, History())
+
+
+def fitted(graph: Graph, train: Triples) -> GradientGraph:
+    """A plain ComplEx, well trained on the given facts of a small graph."""
+    settings = [
+        "model.composition=complex", "model.harmony=false", "model.normalise=false", "model.reciprocal=true",
+        "model.entity_dim=16", "model.initial_spread=0.001", "train.loss=full", "train.optimiser=adagrad",
+        "train.learning_rate=0.1", "train.n3=0.05", "train.batch_size=50", "train.epochs=60", "train.device=cpu",
+    ]  # fmt: skip
+    config = Config.read(None, settings)
+    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
+    fit(model, replace(graph, train=train), config)
+    return model.eval()

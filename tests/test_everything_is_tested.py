@@ -29,7 +29,7 @@ def occurs(pattern: str, folder: Path = TESTS) -> bool:
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

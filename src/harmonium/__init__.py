@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harmonium.runtime.version import __version__
+from harmonium.runtime.waiting import wait_passively
 
 if TYPE_CHECKING:
     from harmonium.analysis.doctor import doctor as doctor
@@ -59,12 +60,23 @@ _MODULES = {
     "Run": "run.run",
     "HarmoniumError": "runtime.errors",
 }
+_USUAL_NAMES = {  # of other libraries
+    "fit": "train",
+    "pipeline": "train",
+    "load_model": "Run.load",
+    "load_run": "Run.load",
+    "neighbors": "neighbours",
+    "read": "load",
+}
 __all__ = ["__version__", *_MODULES]
+
+wait_passively()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'harmonium' has no attribute '{name}'")
+        hint = f"; did you mean harmonium.{_USUAL_NAMES[name]}?" if name in _USUAL_NAMES else ""
+        raise AttributeError(f"module 'harmonium' has no attribute '{name}'{hint}")
     globals()[name] = value = getattr(import_module(f"harmonium.{_MODULES[name]}"), name)
     return value
 

@@ -4,20 +4,30 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import harmonium
-from harmonium.analysis import explain
-from harmonium.analysis.explain import Example, Explainer
+from harmonium.analysis import score_anatomy
+from harmonium.analysis.explain import Explainer, Explanation, NecessaryFact
 from harmonium.analysis.figures import explain_figure
 from harmonium.analysis.influence import Influence
+from harmonium.analysis.necessary_facts import facts_of_ends, find_necessary_facts
+from harmonium.analysis.score_anatomy import Example, ScoreAnatomy, ScoreDetails
+from harmonium.answers.reasons import reasons
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.config import EvaluateConfig
 from small import make_run, random_model
+
+
+def details(model: GradientGraph, graph: Graph, triple: Triples, *arguments: Any) -> ScoreDetails:
+    return ScoreAnatomy(model, graph, model.prepare()).details(triple, *arguments)
+
 
 MODELS = [{}, {"rank": 2}, {"faithfulness": 3.0}, {"reciprocal": True}, {"faithfulness": math.inf}]
 
@@ -26,21 +36,22 @@ MODELS = [{}, {"rank": 2}, {"faithfulness": 3.0}, {"reciprocal": True}, {"faithf
 def test_harmony_falls_into_parts_and_directions(graph: Graph, settings: dict) -> None:
     """From the definitions, in float64."""
     model, triple = random_model(graph, **settings), graph.test[:1]
-    found, harmony = Explainer(model, graph).explain(triple, count=99), model.harmony
+    found, harmony = details(model, graph, triple, 99), model.harmony
+    explained = Explainer(make_run(graph, model)).explain(triple)
     x = model.compose(triple)[0]
     token, empty = harmony.optimise(x), harmony.optimise(torch.zeros_like(x))
     for name, hidden, given in (("composed", x, x), ("token", token, x), ("empty", empty, torch.zeros_like(x))):
         parts = found.harmony[name]
         assert parts.core == pytest.approx(harmony.coherence(hidden).item())
         assert parts.total == pytest.approx(harmony(hidden, given).item())
-    assert found.score == pytest.approx(found.harmony["token"].total - found.harmony["empty"].total)
+    assert explained.score == pytest.approx(found.harmony["token"].total - found.harmony["empty"].total)
     assert found.shift.length == pytest.approx((token - x).norm().item())
     assert found.shift.gain == pytest.approx((harmony(token, x) - harmony(x, x)).item())
     assert found.shift.shared == pytest.approx(empty.norm().item())
     assert found.shift.specific == pytest.approx((token - x - empty).norm().item(), abs=1e-12)
 
     assert len(found.directions) == settings.get("rank", 5)
-    assert sum(d.contribution for d in found.directions) + found.rest == pytest.approx(found.score)
+    assert sum(d.contribution for d in found.directions) + found.rest == pytest.approx(explained.score)
     form, contributions = harmony.fold(), [abs(d.contribution) for d in found.directions]
     assert contributions == sorted(contributions, reverse=True)
     assert sum(d.quadratic for d in found.directions) == pytest.approx((x @ form.matrix @ x).item())
@@ -59,7 +70,7 @@ def shown(examples: list[Example]) -> list[tuple]:
 
 def test_directions_have_the_examples_furthest_along_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     model, triple = random_model(graph), graph.test[:1]
-    found = Explainer(model, graph).explain(triple, count=2)
+    found = details(model, graph, triple, 2)
     for direction in found.directions:
         x, vectors = model.compose(triple)[0], torch.linalg.eigh(model.harmony.matrix())[1].T
         u = next(u for u in vectors if abs((u @ x).item()) == pytest.approx(direction.projection))
@@ -73,40 +84,60 @@ def test_directions_have_the_examples_furthest_along_them(graph: Graph, monkeypa
             along_slot = model.compose(Triples(*columns.values())) @ u
             best = along_slot.argsort(descending=True)[:2].tolist()
             assert shown(said) == [(f"e{i}", along_slot[i].item()) for i in best]
-    monkeypatch.setattr(explain, "SAMPLE", 3)
-    assert len(Explainer(model, graph).explain(triple).directions[0].facts) == 3
+    monkeypatch.setattr(score_anatomy, "SAMPLE", 3)
+    assert len(details(model, graph, triple).directions[0].facts) == 3
 
 
 @pytest.mark.parametrize("settings", [{}, {"rank": 2, "faithfulness": 3.0}, {"harmony": False}], ids=str)
 @pytest.mark.parametrize("same_relation", [True, False])
 def test_nearest_facts_are_nearest_by_token(graph: Graph, same_relation: bool, settings: dict) -> None:
     model, triple = random_model(graph, **settings), graph.train[4:5]
-    found = Explainer(model, graph).explain(triple, 4, same_relation)
+    found = details(model, graph, triple, 4, same_relation)
     vectors = model.tokens if settings.get("harmony", True) else model.compose
     others = [i for i in range(40) if i != 4 and (not same_relation or graph.train.relation[i] == triple.relation)]
     others = graph.train[torch.tensor(others)]
     far = (vectors(others) - vectors(triple)).norm(dim=-1)
     best = far.argsort()[:4]
-    effects = Influence(model, graph).of_removing(others[best], triple).tolist()
-    expected = list(zip(graph.names_of(others[best]), far[best].tolist(), effects, strict=True))
-    assert [(r.fact, pytest.approx(r.distance), pytest.approx(r.effect)) for r in found.nearest] == expected
+    expected = list(zip(graph.names_of(others[best]), far[best].tolist(), strict=True))
+    assert [(near.fact, pytest.approx(near.distance)) for near in found.nearest] == expected
 
 
-def test_reasons_are_facts_of_the_head_or_tail_by_their_effect(graph: Graph) -> None:
-    model, triple = random_model(graph), graph.test[:1]
-    ends = {int(triple.head), int(triple.tail)}
-    rows = [i for i, (h, _, t) in enumerate(graph.train.to_rows().tolist()) if ends & {h, t}]
-    facts = graph.train[torch.tensor(rows)]
-    effects = Influence(model, graph).of_removing(facts, triple)
+def test_facts_and_evidence_are_those_of_their_modules(graph: Graph) -> None:
+    run, triple = make_run(graph, random_model(graph)), graph.test[:1]
+    influence = Influence(run.model, graph)
+    facts = facts_of_ends(influence, triple)
+    effects = influence.of_removing(facts, triple)
     order = effects.abs().argsort(descending=True)[:3]
-    found = Explainer(model, graph).explain(triple, 3).reasons
-    assert [r.fact for r in found] == graph.names_of(facts[order])
-    assert [r.effect for r in found] == pytest.approx(effects[order].tolist())
+    found = Explainer(run).explain(triple, 3)
+    assert [r.fact for r in found.reasons] == graph.names_of(facts[order])
+    assert [r.effect for r in found.reasons] == pytest.approx(effects[order].tolist())
+    necessary = find_necessary_facts(influence, triple)
+    assert [(n.fact, n.rank) for n in found.necessary] == list(
+        zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)
+    )
+    assert found.evidence == reasons(run, triple)[0]
+    assert found.details is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([], "No training fact of the head or the tail supports it."),
+        ([7], "Without this fact it would be answer 7 instead of 2."),
+        ([2, 3, 1234], "Without these 3 facts it would be answer 1,234 instead of 2."),
+        ([2, 2], "No few facts decide it: without these 2 facts it would still be answer 2."),
+    ],
+)
+def test_a_verdict_says_whether_few_facts_decide(ranks: list[int], expected: str) -> None:
+    fact = ("a", "r", "b")
+    necessary = [NecessaryFact(fact, rank) for rank in ranks]
+    found = Explanation(fact, None, 1.0, {"head": 5.0, "tail": 2.0}, "known", necessary, [], [], None)
+    assert found.verdict == found.to_json()["verdict"] == expected
 
 
 def test_ranks_and_knowledge_are_those_of_evaluation(graph: Graph) -> None:
     model = random_model(graph)
-    explainer = Explainer(model, graph)
+    explainer = Explainer(make_run(graph, model))
     ranks = evaluate_scorer(model, graph, EvaluateConfig(split="test")).ranks.values().tolist()
     found = [explainer.explain(fact) for fact in graph.test.chunks(1)]
     assert [f.rank["head"] for f in found] + [f.rank["tail"] for f in found] == ranks
@@ -118,29 +149,36 @@ def test_ranks_and_knowledge_are_those_of_evaluation(graph: Graph) -> None:
 
 
 def test_plain_models_are_explained_without_harmony(graph: Graph) -> None:
-    found = Explainer(random_model(graph, harmony=False, reciprocal=True), graph).explain(graph.test[:1])
-    assert (found.harmony, found.shift, found.directions) == ({}, None, [])
-    assert found.rest == found.score and found.nearest and found.reasons
+    plain = make_run(graph, random_model(graph, harmony=False, reciprocal=True))
+    found = Explainer(plain).explain(graph.test[:1], details=True)
+    assert (found.details.harmony, found.details.shift, found.details.directions) == ({}, None, [])
+    assert found.details.rest == found.score and found.details.nearest and found.reasons
     assert "plain model" in found.notes[0] and "reciprocal" in found.notes[1]
-    infinite = Explainer(random_model(graph, faithfulness=math.inf), graph).explain(graph.test[:1])
-    assert "lambda = infinity" in infinite.notes[0] and infinite.shift.length == 0
+    assert "training fact itself" in Explainer(plain).explain(graph.train[:1]).notes[0]
+    infinite = Explainer(make_run(graph, random_model(graph, faithfulness=math.inf))).explain(
+        graph.test[:1], details=True
+    )
+    assert "lambda = infinity" in infinite.notes[0] and infinite.details.shift.length == 0
 
 
 def test_a_relation_that_was_never_trained_has_no_nearest_facts(graph: Graph) -> None:
     kept = graph.train[graph.train.relation != 0]
     triple = Triples.from_rows([[0, 0, 1]])
-    found = Explainer(random_model(graph), replace(graph, train=kept)).explain(triple)
-    assert found.nearest == [] and found.reasons
+    run = make_run(replace(graph, train=kept), random_model(graph))
+    found = Explainer(run).explain(triple, details=True)
+    assert found.details.nearest == [] and found.reasons
 
 
 def test_a_run_is_asked_by_name_and_drawn(graph: Graph, tmp_path: Path) -> None:
     run = make_run(graph, random_model(graph).float())
     names = graph.names_of(graph.test)[0]
-    found = harmonium.explain(run, *names, count=3)
+    found = harmonium.explain(run, *names, count=3, details=True)
     printed = json.loads(json.dumps(found.to_json()))
     assert printed["triple"] == list(names)
-    assert printed["harmony"]["token"]["total"] == found.harmony["token"].total
-    assert [d["contribution"] for d in printed["directions"]] == [d.contribution for d in found.directions]
+    assert printed["details"]["harmony"]["token"]["total"] == found.details.harmony["token"].total
+    assert [d["contribution"] for d in printed["details"]["directions"]] == [
+        d.contribution for d in found.details.directions
+    ]
     drawn = explain_figure(found, tmp_path / "why.svg").read_text(encoding="utf-8")
     for text in (" · ".join(found.reasons[0].fact), "all the rest", ", ".join(names)):
         assert f"<!-- {text} -->" in drawn

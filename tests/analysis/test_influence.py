@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from harmonium.analysis import influence
-from harmonium.analysis.influence import Influence, Vector
+from harmonium.analysis.influence import Influence, Losses, Refit, Removal
 from harmonium.analysis.statistics import spearman
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.config import Config
@@ -17,56 +19,122 @@ from harmonium.training.fit import fit
 from small import family, make_graph, random_model
 
 SETTINGS = [{}, {"rank": 2}, {"harmony": False}, {"harmony": False, "reciprocal": True}]
+LINEAR = [{"harmony": False}, {"harmony": False, "reciprocal": True}]
 
 
-def log_probabilities(model: GradientGraph, fact: Triples) -> list[torch.Tensor]:
-    """The log-softmax of every entity as the head and as the tail of one fact."""
-    return [model.scorer().score_slot(slot, fact)[0].log_softmax(-1) for slot in (Slot.HEAD, Slot.TAIL)]
+def loss_of(model: GradientGraph, facts: Triples, entity: int, vector: Tensor) -> Tensor:
+    """The cross-entropies of the heads and tails of facts, with another vector for an entity."""
+    scorer = model.scorer(torch.where(torch.arange(model.n_entities)[:, None] == entity, vector, model.entity))
+    logs = {slot: scorer.score_slot(slot, facts).log_softmax(-1) for slot in (Slot.HEAD, Slot.TAIL)}
+    return -sum(log.gather(1, facts[slot][:, None]).sum() for slot, log in logs.items())
+
+
+def without_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(influence, "_rivals", lambda *_: [])
+
+
+def facts_about(graph: Graph, entity: int) -> Triples:
+    """Its training facts without loops, in which a vector stands twice."""
+    train = graph.train
+    return train[((train.head == entity) ^ (train.tail == entity))]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("is_relation", [True, False])
-def test_gradients_and_curvature_are_those_of_the_loss(graph: Graph, is_relation: bool, settings: dict) -> None:
-    """Against autograd, fact by fact: dloss/dv, and the Gauss-Newton J'(diag p - pp')J over all entities."""
-    model = random_model(graph, normalise=False, **settings)
-    vector = Vector(is_relation, int(graph.train.relation[0] if is_relation else graph.train.head[0]))
-    facts = graph.train[vector.within(graph.train)][:4]
-    chunks = Influence(model, graph).loss_gradients(facts, vector)
-    gradients, roots = (torch.cat(parts) for parts in zip(*chunks, strict=True))
-    table = model.relation if is_relation else model.entity
-    curvature = torch.zeros(5, 5, dtype=torch.float64)
-    for row, fact in enumerate(facts.chunks(1)):
-        logs = log_probabilities(model, fact)
-        loss = -logs[0][fact.head] - logs[1][fact.tail]
-        expected = torch.autograd.grad(loss.sum(), table, retain_graph=True)[0][vector.id]
-        torch.testing.assert_close(gradients[row], expected)
-        for log in logs:
-            rows = [torch.autograd.grad(one, table, retain_graph=True)[0][vector.id] for one in log]
-            curvature += sum(p * torch.outer(row, row) for p, row in zip(log.exp().detach(), rows, strict=True))
-    torch.testing.assert_close(roots.T @ roots, curvature)
+def test_gradients_are_those_of_the_loss(graph: Graph, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against autograd; all entities compete."""
+    without_rivals(monkeypatch)
+    model, entity = random_model(graph, normalise=False, **settings), int(graph.train.head[0])
+    facts, value = facts_about(graph, entity), model.entity[entity].detach()
+    gradients = Losses(Influence(model, graph), facts, entity).gradients(
+        torch.zeros(1, 5).double(), torch.ones(1, len(facts)).double()
+    )
+    vector = value.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss_of(model, facts, entity, vector), vector)
+    torch.testing.assert_close(gradients[0], expected)
 
 
-def test_pieces_and_samples_change_little_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = make_graph(sizes=(80, 5, 5))
+def test_weights_leave_facts_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_rivals(monkeypatch)
+    model, entity = random_model(graph, normalise=False, harmony=False), int(graph.train.head[0])
+    facts = facts_about(graph, entity)
+    losses, shift = Losses(Influence(model, graph), facts, entity), torch.randn(2, 5).double()
+    weights = torch.ones(2, len(facts)).double()
+    weights[1, 1:] = 0
+    alone = Losses(Influence(model, graph), facts[:1], entity).gradients(shift[1:], torch.ones(1, 1).double())
+    torch.testing.assert_close(losses.gradients(shift, weights)[1:], alone)
+
+
+@pytest.mark.parametrize("settings", LINEAR, ids=str)
+def test_the_curvature_is_the_derivative_of_the_gradient(graph: Graph, settings: dict) -> None:
+    model, entity = random_model(graph, normalise=False, **settings), int(graph.train.head[0])
+    facts = facts_about(graph, entity)
+    losses, weights = Losses(Influence(model, graph), facts, entity), torch.rand(len(facts)).double()
+    assert len(losses.rival_weights)
+    jacobian = torch.autograd.functional.jacobian(
+        lambda shift: losses.gradients(shift[None], weights[None])[0], torch.zeros(5).double()
+    )
+    torch.testing.assert_close(losses.curvature(weights), jacobian)
+
+
+@pytest.mark.parametrize("settings", LINEAR, ids=str)
+def test_a_refit_is_stationary_without_the_removed_facts(
+    graph: Graph, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(influence, "STEPS", 500)
+    model, entity = random_model(graph, normalise=False, **settings), int(graph.train.head[0])
+    facts = Influence(model, graph).facts_of(entity)
+    refit = Refit(Influence(model, graph), facts, entity)
+    sets = torch.zeros(3, len(facts), dtype=torch.bool)
+    sets[1, 0] = sets[2, :2] = True
+    vectors = refit.changed(sets)
+    torch.testing.assert_close(vectors[0], refit.value)
+    for row in (1, 2):
+        shift, kept = vectors[row] - refit.value, 1 - row / len(facts)
+        gradient = refit.losses.gradients(shift[None], (~sets[row]).double()[None])[0]
+        stationary = gradient + kept * (refit.ridge * shift - refit.gradient)
+        assert stationary.norm() < 1e-3 * refit.gradient.norm()
+
+
+def test_a_vector_without_facts_goes_to_zero(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(influence, "STEPS", 500)
+    without_rivals(monkeypatch)
+    estimates = Influence(random_model(graph, normalise=False, harmony=False), graph)
+    refits = [Refit(estimates, estimates.facts_of(entity), entity) for entity in range(graph.n_entities)]
+    refit = max(refits, key=lambda refit: refit.ridge.item())
+    refit.gradient = -refit.ridge * refit.value  # as in a model that was trained to the end
+    assert refit.changed(torch.ones(1, len(refit.rows), dtype=torch.bool)).norm() < 0.05 * refit.value.norm()
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, {"normalise": True}], ids=str)
+def test_nothing_removed_is_the_model_itself(graph: Graph, settings: dict) -> None:
+    model, triple = random_model(graph, **{"normalise": False} | settings), graph.test[:1]
+    influence_ = Influence(model, graph)
+    removal, nothing = Removal(influence_, graph.train, triple), torch.zeros(1, len(graph.train), dtype=torch.bool)
+    scorer = influence_.scorer
+    torch.testing.assert_close(removal.scores(nothing)[0], scorer.score_slot(Slot.TAIL, triple)[0, triple.tail[0]])
+    assert removal.margins(nothing)[1].item() == rank(scorer, triple, Slot.TAIL, influence_.known_tails).values().item()
+
+
+def test_samples_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph(n_entities=40, sizes=(300, 5, 5))
     model, triple = random_model(graph), graph.test[:1]
-    whole = Influence(model, graph).of_removing(graph.train, triple)
-    monkeypatch.setattr(influence, "MAX_NUMBERS", 1)
-    torch.testing.assert_close(Influence(model, graph).of_removing(graph.train, triple), whole)
-    monkeypatch.setattr(influence, "CURVATURE_FACTS", 8)
-    monkeypatch.setattr(influence, "NEGATIVES", 8)
-    sampled = Influence(model, graph).of_removing(graph.train, triple)
+    facts = Influence(model, graph).facts_of(int(triple.head), int(triple.tail))
+    whole = Influence(model, graph).of_removing(facts, triple)
+    monkeypatch.setattr(influence, "MAX_SCORES", 1)
+    torch.testing.assert_close(Influence(model, graph).of_removing(facts, triple), whole)
+    monkeypatch.setattr(influence, "RIVAL_FACTS", 8)
+    monkeypatch.setattr(influence, "STRONGEST", 8)
+    sampled = Influence(model, graph).of_removing(facts, triple)
     assert not torch.equal(sampled, whole)
     assert spearman(sampled, whole).rho > 0.5
 
 
-def test_facts_that_share_nothing_have_no_effect(graph: Graph) -> None:
+def test_facts_that_share_no_entity_have_no_effect(graph: Graph) -> None:
     triple = graph.test[:1]
     effects = Influence(random_model(graph), graph).of_removing(graph.train, triple)
-    apart = (graph.train.relation != triple.relation) & ~torch.isin(
-        torch.stack([graph.train.head, graph.train.tail]), torch.cat([triple.head, triple.tail])
-    ).any(0)
+    apart = ~torch.isin(torch.stack([graph.train.head, graph.train.tail]), torch.cat([triple.head, triple.tail])).any(0)
     assert apart.any()
-    assert torch.equal(effects == 0, apart)
+    assert torch.equal(effects.abs() < 1e-12, apart)
 
 
 @pytest.mark.slow
@@ -88,17 +156,17 @@ def test_the_estimate_goes_with_removing_facts_and_training_again(graph: Graph, 
         fit(model, replace(graph, train=train), config)
         return model
 
-    whole, found = trained(graph.train), []
+    whole, pairs = trained(graph.train), []
     for triple in (graph.test[:1], graph.test[1:2]):
         ends = torch.cat([triple.head, triple.tail])
         touching = torch.isin(graph.train.head, ends) | torch.isin(graph.train.tail, ends)
         others = [graph.train[torch.arange(len(graph.train)) != row] for row in touching.nonzero().flatten()]
         scores = [model.scorer().score_slot(Slot.TAIL, triple)[0, triple.tail].item() for model in map(trained, others)]
         before = whole.scorer().score_slot(Slot.TAIL, triple)[0, triple.tail].item()
-        said = Influence(whole, graph).of_removing(graph.train[touching], triple)
-        found.append((said, torch.tensor(scores) - before))
-    said, true = (torch.cat(parts).double() for parts in zip(*found, strict=True))
-    assert len(said) >= 10
-    assert spearman(said, true).rho > 0.4
-    assert torch.stack([said, true]).corrcoef()[0, 1] > 0.8
-    assert all(true[said.argmin()] == true.min() for said, true in found)  # what counts most is found
+        estimated = Influence(whole, graph).of_removing(graph.train[touching], triple)
+        pairs.append((estimated, torch.tensor(scores) - before))
+    estimated, true = (torch.cat(parts).double() for parts in zip(*pairs, strict=True))
+    assert len(estimated) >= 10
+    assert spearman(estimated, true).rho > 0.4
+    assert torch.stack([estimated, true]).corrcoef()[0, 1] > 0.8
+    assert all(true[estimated.argmin()] == true.min() for estimated, true in pairs)  # what counts most comes first

@@ -20,15 +20,22 @@ from markupsafe import Markup
 import harmonium
 from harmonium.analysis import figures
 from harmonium.analysis import report as html_report
+from harmonium.analysis.dynamics import dynamics
 from harmonium.analysis.figures import inline_svg, ranks_figure, spectrum_figure, training_figure
+from harmonium.analysis.gain import gain
+from harmonium.analysis.plain_comparison import without_harmony
 from harmonium.analysis.report import choose_examples, render
+from harmonium.answers.hidden_facts import find_hidden
+from harmonium.answers.probability import calibration_for
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.metrics import Ranks
+from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config
+from harmonium.runtime.config import Config, ModelConfig
 from harmonium.runtime.errors import HarmoniumError
 from small import family, make_graph
 
@@ -116,6 +123,42 @@ def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
     assert "The doctor's verdict: " in words
     for name, record in json.loads((run.path / "run.json").read_bytes())["files"].items():
         assert f"{name} {record['sha256']}" in words
+
+
+def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabilities() -> None:
+    graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
+    run = Run(config, graph, build_model(config.model, 20, 3), History([{"epoch": 1, "loss": 1.0, "seconds": 1.0}], 1))
+    words, hidden = Page(render(run, 100, 0)).words, find_hidden(run)
+    for fact in harmonium.complete(run)[:20]:
+        name = f"{fact['head']} · {fact['relation']} · {fact['tail']}"
+        assert f"{fact['probability']:.1%} {name} {fact['reason']}" in words
+    assert "harmonium complete RUN --top 1000" in words
+    assert f"with the 60 test facts hidden from it, complete lists {hidden.listed} facts" in words
+    for band in hidden.bands:
+        assert f"{band.facts} {band.expected:,.0f} {band.found}" in words
+
+
+def test_without_missing_facts_it_says_so(text: str) -> None:
+    assert "Not shown: nothing is missing that the types of entities and the regularities" in Page(text).words
+
+
+def test_it_says_what_is_wrong_with_the_data_and_what_to_do(run: Run, text: str) -> None:
+    words = Page(text).words
+    findings = harmonium.doctor(run.graph).findings
+    problems = [finding for finding in findings if finding.level != "ok"]
+    assert problems
+    for finding in problems:
+        assert f"{finding.name} {finding.level} {finding.sentence} {finding.advice}" in words
+    for finding in findings:
+        assert f"{finding.name} {finding.level} {finding.text}" in words
+
+
+def test_it_compares_plain_and_harmonic(run: Run, text: str) -> None:
+    words = Page(text).words
+    plain = evaluate_scorer(without_harmony(run.model), run.graph, run.evaluation.protocol).metrics
+    change = f"{run.metrics['mrr'] - plain['mrr']:+.4f}".replace("-", "−")
+    assert f"The mean reciprocal rank changes by {change} (standard error" in words
+    assert f"without W: the same vectors, plain 20 {plain['mr']:,.1f} {plain['mrr']:.3f}" in words
 
 
 def command_lines(text: str) -> list[list[str]]:
@@ -274,6 +317,35 @@ def test_a_figure_takes_the_colours_of_the_page(run: Run) -> None:
     assert not re.search(rf"{figures.TRUE}|#000000|<!--|<metadata", found)
 
 
+def test_legends_hide_nothing(drawn, run: Run) -> None:
+    """Each is inside the figure and outside of all axes, and covers no label of theirs."""
+    rank = torch.tensor([0, 0, 1, 2, 5, 40, 99])
+    zero = torch.zeros_like(rank)
+    ranks = Ranks(rank, zero, zero + 100, zero, zero.bool())
+    gains = gain(run)
+    for draw, *about in (
+        (figures.gain_figure, gains),
+        (figures.dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
+        (figures.calibration_figure, calibration_for(run)),
+        (figures.classification_figure, harmonium.classify(run)),
+        (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),
+    ):
+        panels = drawn(draw, *about)
+        figure = panels[0].figure
+        figure.draw_without_rendering()  # measures in the pixels of the figure, not of the file
+        legends = [*figure.legends, *(axes.get_legend() for axes in panels if axes.get_legend())]
+        assert legends, draw.__name__
+        for legend in legends:
+            box = legend.get_window_extent()
+            assert -2 < box.x0 < box.x1 < figure.bbox.x1 + 2  # pixels
+            assert -2 < box.y0 < box.y1 < figure.bbox.y1 + 2
+            for axes in panels:
+                labels = [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]
+                others = {label.get_text(): label.get_window_extent() for label in labels if label.get_text()}
+                others["axes"] = axes.get_window_extent()
+                assert [name for name, other in others.items() if box.overlaps(other)] == [], draw.__name__
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
@@ -282,7 +354,7 @@ def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
         "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
         f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={out}", file.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert out.is_file(), done.stderr
     printed = out.read_bytes()
     assert printed.startswith(b"%PDF-") and len(printed) > 50_000

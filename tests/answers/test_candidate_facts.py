@@ -241,3 +241,27 @@ def test_where_a_question_has_one_answer_the_best_candidate_is_listed() -> None:
     listed = [triples[row] for row in one_per_slot(facts, odds, inverse).nonzero()[:, 0].tolist()]
     assert listed == [triples[row] for row in (0, 2, 3, 4, 5, 7)]
     assert len(one_per_slot(CandidateFacts.cat([]), odds[:0], inverse)) == 0
+
+
+def test_one_pair_is_rated_as_among_all_candidates() -> None:
+    """And is none where it is known, a loop, or excluded; both directions of a symmetric relation are rated alike."""
+    graph = graph_of(
+        ladder("{i} borders {j}, {j} borders {i}, {i} borders c, c borders {i}", 6)
+        + ladder(", {i} capital {j}, {i} in Europe", 20)
+        + ", z in Asia"
+    )
+    found = search(random_table(graph, 50, seed=1), graph, typed=False)
+    for relation, name in enumerate(graph.relations.ids):
+        everything = features(found.of_relation(relation, ALL))
+        for head in range(graph.n_entities):
+            for tail in range(graph.n_entities):
+                pair = found.of_pair(head, relation, tail)
+                reverse = name == "borders" and (tail, relation, head) in everything
+                expected = everything.get(
+                    (head, relation, tail), everything.get((tail, relation, head)) if reverse else None
+                )
+                if reverse and (head, relation, tail) not in everything and not len(pair):
+                    continue  # this direction is known
+                assert len(pair) == (expected is not None)
+                if expected is not None:
+                    assert pair.features[0].tolist() == pytest.approx(expected, abs=1e-6)

@@ -17,8 +17,9 @@ from harmonium.answers.predict import answer_all, batches_of_queries, predict_fi
 from harmonium.answers.probability import fit_calibration
 from harmonium.answers.query import Answer, ask, read_queries
 from harmonium.answers.result_file import write_rows
-from harmonium.answers.score import batches_of_facts, score_triples
+from harmonium.answers.score import score_triples
 from harmonium.data.entity_types import EntityTypes
+from harmonium.data.fact_file import read_triples
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -256,7 +257,7 @@ def test_a_list_of_facts_is_scored_in_one_pass(model: GradientGraph, graph: Grap
         assert one.probability == pytest.approx(other.probability, rel=1e-4)
     (tmp_path / "facts.tsv").write_text("".join("\t".join(fact) + "\n" for fact in names))
     assert harmonium.score(run, tmp_path / "facts.tsv") == together
-    assert [len(batch) for batch in batches_of_facts(names * 40, graph)] == [2048, 352]
+    assert [len(batch) for batch in read_triples(names * 40, graph)] == [2048, 352]
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -407,3 +408,33 @@ def test_an_entity_is_related_to_itself_only_where_the_relation_has_such_facts()
             query = ask(graph, relation=relation, **given)
             (answers,) = answer_all(model, graph, slot, query.triple, 20, types=types)
             assert ("a3" in {answer.id for answer in answers}) == allowed
+
+
+COUNTRIES = ladder("{i} capital {j}, {i} in Europe, {i} borders y0", 25) + ", z borders y0, w borders y0, w in Asia"
+
+
+@pytest.mark.parametrize("new_only", [False, True])
+def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_only: bool) -> None:
+    """As in the missing facts of an entity; a question without its answer has candidates, and so has any if asked for."""
+    run = make_run(graph := graph_of(COUNTRIES), random_model(graph).float())
+
+    def answers(**query) -> list[str]:
+        return [a.id for a in harmonium.predict(run, **query, top=99, new_only=new_only, probability=False)]
+
+    known = [] if new_only else ["Europe"]
+    assert answers(head="x3", relation="in") == known
+    assert answers(relation="capital", tail="y3") == ([] if new_only else ["x3"])
+    assert {row["tail"] for row in harmonium.predict(run, head="x3") if row["relation"] == "in"} == set()
+    assert "Asia" in answers(head="x3", relation="in", typed=False)
+    assert {"Europe", "Asia"} <= set(answers(head="z", relation="in"))
+    assert len(answers(head="x3", relation="borders")) + new_only >= 1
+
+
+def test_second_answers_are_left_out_of_a_file_of_queries_too(tmp_path: Path) -> None:
+    run = make_run(graph := graph_of(COUNTRIES), random_model(graph).float())
+    (tmp_path / "queries.tsv").write_text("x3\tin\t?\nz\tin\t?\nx4\tcapital\t?\n")
+    predict_file(run, tmp_path / "queries.tsv", tmp_path / "answers.jsonl", probability=False)
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    by_head = {head: {row["tail"] for row in rows if row["head"] == head} for head in ("x3", "z", "x4")}
+    assert (by_head["x3"], by_head["x4"]) == ({"Europe"}, {"y4"})
+    assert len(by_head["z"]) > 1

@@ -12,7 +12,9 @@ import torch
 from harmonium.answers import probability
 from harmonium.answers.calibration_fit import fit_log_odds, fit_slot, judge
 from harmonium.answers.held_out import HeldOutAnswers
+from harmonium.answers.predict import answer_all
 from harmonium.answers.probability import Calibration, calibration_for, fit_calibration, optional_floats
+from harmonium.answers.score import score_triples
 from harmonium.answers.slot_calibration import Kind
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -221,6 +223,7 @@ def damage(text: str) -> list[str]:
     fit = next(iter(kept["calibration"]["fits"].values()))
     log_odds = next(iter(fit["log_odds"].values()))
     damaged = ["", "[]", "{}", "\ufffd", json.dumps(kept | {"more": 1}), json.dumps(kept | {"format": 1})]
+    damaged.append(json.dumps(kept | {"calibration": kept["calibration"] | {"symmetric": [99]}}))
     for name, values in (("slopes", [-1.0]), ("slopes", []), ("intercepts", [math.nan]), ("known", math.inf)):
         before, log_odds[name] = log_odds[name], values
         damaged.append(json.dumps(kept))
@@ -228,7 +231,7 @@ def damage(text: str) -> list[str]:
     return damaged
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(11))
 def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Path, monkeypatch, number: int) -> None:
     """Also where its checksum is right, as that of another version would be."""
     folder = run.save(tmp_path / "run")
@@ -248,3 +251,50 @@ def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Pat
     other = Calibration("other", {})
     monkeypatch.setattr(probability, "fit_calibration", lambda *_, **__: other)
     assert calibration_for(replace(run)) is other
+
+
+def symmetric_world(n_entities: int = 24) -> tuple[Odds, Graph]:
+    """`near` holds both ways, a few pairs in one direction only; `likes` is random; the scores know something of both."""
+    pairs = [(i, (i + step) % n_entities) for i in range(n_entities) for step in (1, 3, 7)]
+    near = [row for i, j in pairs for row in ([i, 0, j], [j, 0, i])][:-4]
+    likes = make_graph(n_entities, 1, (60, 30, 30)).facts().to_rows() + torch.tensor([0, 1, 0])
+    rows = torch.cat([torch.tensor(near), likes])
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+    names = Vocabulary([f"e{i}" for i in range(n_entities)]), Vocabulary(["near", "likes"], kind="relation")
+    scorer = Odds()
+    scorer.scores = torch.randn(n_entities, 2, n_entities, generator=torch.Generator().manual_seed(1))
+    scorer.scores[tuple(rows.T)] += 2
+    return scorer, Graph(*names, *map(Triples.from_rows, rows.tensor_split([len(rows) // 2, 3 * len(rows) // 4])))
+
+
+def test_a_symmetric_fact_has_one_probability_whichever_way_it_is_asked() -> None:
+    """Both directions, as head and as tail, known or not; by facts, by `score` and by the answers to its questions."""
+    model, graph = symmetric_world()
+    calibration = fit_calibration(model, graph)
+    assert calibration.symmetric == [0]
+    assert {Slot.HEAD, Slot.TAIL} <= set(calibration.fits)
+    one_way = Triples.from_rows([[i, 0, j] for i, j in ((0, 1), (2, 9), (4, 20), (5, 6))])
+    other_way = Triples(one_way.tail, one_way.relation, one_way.head)
+    readings = [calibration.of_facts(model, graph, t, s) for t in (one_way, other_way) for s in (Slot.HEAD, Slot.TAIL)]
+    for reading in readings[1:]:
+        assert reading.tolist() == pytest.approx(readings[0].tolist(), rel=1e-4)
+    for triples in (one_way, other_way):
+        for fact, expected in zip(score_triples(model, graph, triples, calibration), readings[0].tolist(), strict=True):
+            assert [fact.probability, fact.head_probability] == pytest.approx([expected] * 2, rel=1e-4)
+        for slot in (Slot.HEAD, Slot.TAIL):
+            for row, answers in enumerate(answer_all(model, graph, slot, triples, 99, calibration=calibration)):
+                (answer,) = [a for a in answers if a.index == int(triples[slot][row])]
+                assert answer.probability == pytest.approx(readings[0][row].item(), rel=1e-4)
+
+
+def test_the_log_odds_of_a_symmetric_fact_are_the_mean_over_its_questions() -> None:
+    model, graph = symmetric_world()
+    united = fit_calibration(model, graph)
+    alone = replace(united, symmetric=[])
+    triples = Triples.from_rows([[0, 0, 1], [2, 0, 9], [3, 1, 8]])
+    reverse = Triples(triples.tail, triples.relation, triples.head)
+    separate = [alone.of_facts(model, graph, t, s).logit() for t in (triples, reverse) for s in (Slot.HEAD, Slot.TAIL)]
+    expected = torch.stack(separate).mean(0).sigmoid()[:2].tolist()
+    assert united.of_facts(model, graph, triples)[:2].tolist() == pytest.approx(expected, rel=1e-4)
+    assert united.of_facts(model, graph, triples)[2] == alone.of_facts(model, graph, triples)[2]
+    assert len({round(float(reading[1]), 3) for reading in separate}) > 1

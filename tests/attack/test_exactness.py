@@ -232,11 +232,15 @@ def test_every_command_gives_the_same_ranks_and_scores(composition: str) -> None
         scored = harmonium.score(run, names)
         assert [fact.head_rank for fact in scored] + [fact.rank for fact in scored] == evaluated[0], form
         alone, first = harmonium.score(run, names[:1])[0], scored[0]
-        assert (alone.score, alone.rank, alone.head_rank) == (first.score, first.rank, first.head_rank)
+        assert (alone.rank, alone.head_rank) == (first.rank, first.head_rank)
+        assert alone.score == pytest.approx(first.score, rel=1e-12, abs=1e-12)
         head, relation, _ = names[0]
         answers = harmonium.predict(run, head, relation, top=2 * N, new_only=True, typed=False, probability=False)
         facts = harmonium.score(run, [(head, relation, answer.id) for answer in answers])
-        assert [(answer.rank, answer.score) for answer in answers] == [(fact.rank, fact.score) for fact in facts], form
+        assert [answer.rank for answer in answers] == [fact.rank for fact in facts], form
+        # With several threads the last bit of a Fourier transform goes with the size of the batch.
+        expected = pytest.approx([fact.score for fact in facts], rel=1e-12, abs=1e-12)
+        assert [answer.score for answer in answers] == expected, form
         for top in (1, 2, 7):
             best = harmonium.predict(run, head, relation, top=top, new_only=True, typed=False, probability=False)
             assert [(a.rank, a.id) for a in best] == [(a.rank, a.id) for a in answers[:top]], form

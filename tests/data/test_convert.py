@@ -51,8 +51,8 @@ def same(first: Graph, second: Graph) -> None:
 
 
 def as_read_from(kind: str, graph: Graph) -> Graph:
-    """What a format keeps: tables are read with clean names, the others have identifiers."""
-    if kind not in (*TABLES, "txt"):
+    """What a format keeps: all but RDF, which has identifiers, and .graph are read with clean names."""
+    if kind not in (*TABLES, *FOLDERS, "txt"):
         return graph
     return replace(graph, entities=Vocabulary(map(clean_name, graph.entities.ids), graph.entities.labels))
 

@@ -5,11 +5,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
+import pandas
 import polars as pl
 import pytest
 
+from harmonium.answers.query import read_queries
 from harmonium.data import fact_file
-from harmonium.data.fact_file import read_labelled, read_rows, read_triples
+from harmonium.data.fact_file import fact_table, read_labelled, read_rows, read_triples
+from harmonium.data.graph import Graph
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
 from small import make_graph
@@ -74,3 +79,69 @@ def test_labels_may_be_written_in_several_ways(tmp_path: Path) -> None:
         triples, labels = read_labelled(tmp_path / file, graph)
         assert triples.to_rows().tolist() == [[1, 0, 2], [3, 1, 4], [5, 2, 6], [7, 0, 8], [9, 0, 1]]
         assert labels.tolist() == [True, False, True, False, False]
+
+
+FACTS = [("e1", "r0", "e2"), ("e3", "r1", "e4"), ("e5", "r2", "e6")]
+TITLES = ("subject", "predicate", "object")
+IN_MEMORY = {
+    "tuples": FACTS,
+    "lists": [list(row) for row in FACTS],
+    "titled tuples": [TITLES, *FACTS],
+    "objects": [dict(zip(TITLES, row, strict=True)) for row in FACTS],
+    "array": numpy.array(FACTS),
+    "pandas": pandas.DataFrame(FACTS, columns=TITLES),
+    "untitled pandas": pandas.DataFrame(FACTS),
+    "polars": pl.DataFrame(FACTS, schema=TITLES, orient="row"),
+    "columns": {title: [row[i] for row in FACTS] for i, title in enumerate(TITLES)},
+    "graph": replace(make_graph(), train=make_graph().triple(*FACTS[0]), valid=make_graph().train[:0]),
+}
+
+
+@pytest.mark.parametrize("source", IN_MEMORY.values(), ids=IN_MEMORY.keys())
+def test_facts_in_memory_are_read_as_files_are(source: object) -> None:
+    graph = make_graph()
+    expected = FACTS if not isinstance(source, Graph) else graph.names_of(source.facts())
+    assert [names for batch in read_triples(source, graph) for names in graph.names_of(batch)] == expected
+
+
+def test_unknown_names_are_counted_with_suggestions() -> None:
+    rows = [FACTS[0], ("e1", "r9", "e2"), ("nobody", "r0", "e2"), ("e1", "r0", ""), ("e1", "r0"), FACTS[1]]
+    with pytest.raises(HarmoniumError, match=r"the facts: row 2: no relation named 'r9' among 3; 4 rows") as error:
+        list(read_triples(rows, make_graph()))
+    assert "4 rows cannot be used" in str(error.value) and 'on_bad="skip"' in str(error.value)
+    skipped = SkippedRows("skip")
+    (triples,) = read_triples(rows, make_graph(), skipped)
+    assert make_graph().names_of(triples) == FACTS[:2]
+    assert {reason: count for (_, reason), count in skipped.counts.items()} == {
+        "unknown relation": 1,
+        "unknown entity": 1,
+        "the tail is empty": 1,
+        "found 2 columns, expected 3: head, relation, tail": 1,
+    }
+
+
+def test_wrong_columns_are_an_error_that_names_them() -> None:
+    frame = pandas.DataFrame(FACTS, columns=["film", "genre", "year"])
+    with pytest.raises(HarmoniumError, match="expected columns head, relation, tail, found film, genre, year"):
+        list(read_triples(frame, make_graph()))
+    (triples,) = read_triples(frame, make_graph(), columns=["film", "genre", "year"])
+    assert len(triples) == 3
+    with pytest.raises(HarmoniumError, match="no option 'collumns'"):
+        list(read_triples(frame, make_graph(), collumns="film,genre,year"))
+
+
+def test_questions_may_lack_the_column_that_is_asked_for() -> None:
+    frame = pl.DataFrame({"subject": ["e1", "e2"], "predicate": ["r0", "r1"]})
+    assert [query.text for query in read_queries(frame, make_graph())] == ["e1, r0, ?", "e2, r1, ?"]
+    with pytest.raises(HarmoniumError, match="expected columns"):
+        list(read_triples(frame, make_graph()))
+    assert fact_table(frame, are_questions=True)["tail"].to_list() == [None, None]
+
+
+def test_a_header_in_other_words_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("film,tie,thing\n" + "".join(",".join(row) + "\n" for row in FACTS))
+    for source in (tmp_path / "f.csv", [("film", "tie", "thing"), *FACTS]):
+        with pytest.raises(HarmoniumError, match=r"1: no entity named 'film'.*if this row is a header, say --header"):
+            list(read_triples(source, make_graph()))
+        (triples,) = read_triples(source, make_graph(), header=True)
+        assert make_graph().names_of(triples) == FACTS

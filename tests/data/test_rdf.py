@@ -20,9 +20,9 @@ from graph_checks import facts, whole
 from harmonium.data.datasets import load
 from harmonium.data.formats import rdf, sparql
 from harmonium.data.formats.encode import encode
-from harmonium.data.formats.source import Options
 from harmonium.data.graph import SPLITS
 from harmonium.data.rdf_statements import identifier, parse
+from harmonium.data.reading_options import Options
 from harmonium.runtime.errors import HarmoniumError
 
 TURTLE = """
@@ -158,7 +158,7 @@ def endpoint() -> Iterator[str]:
         headers = {"Content-Type": "text/turtle"}
         for _ in range(200):
             try:
-                with urlopen(Request(f"{url}/store?default", TURTLE.encode(), headers, method="PUT"), timeout=10):
+                with urlopen(Request(f"{url}/store?default", TURTLE.encode(), headers, method="PUT"), timeout=60):
                     break
             except OSError:
                 time.sleep(0.05)

@@ -52,20 +52,22 @@ def test_every_row_that_can_be_read_is_read(tmp_path: Path) -> None:
     graph = whole(file, on_bad="skip")
     assert facts(graph) == GOOD
     assert skipped(graph) == {
-        "the tail is a placeholder": 2,
-        "the relation is empty": 1,
-        "the head is empty": 1,
+        "the tail (column 'object') is a placeholder": 2,
+        "the relation (column 'predicate') is empty": 1,
+        "the head (column 'subject') is empty": 1,
         "found 2 columns, expected 4": 1,
         "found 6 columns, expected 4": 1,
         "not UTF-8 text": 1,
         "';' expected after '\"'; is a quote open?": 2,
     }
     texts = "\n".join(map(str, graph.notes))
-    assert "skipped 2 rows: the tail is a placeholder: messy.csv:16 (a, r, N/A), messy.csv:17 (a, r, NULL)" in texts
+    assert "is a placeholder: messy.csv:16 (a, r, N/A), messy.csv:17 (a, r, NULL)" in texts
     assert "found 2 columns, expected 4: subject, predicate, object, since: messy.csv:7 (c;q)" in texts
     assert "messy.csv:10 (M\ufffdnchen;r;b;)" in texts
     assert "train: dropped 11 repeated triples of 16" in texts
-    with pytest.raises(HarmoniumError, match=r"messy\.csv:7: found 2 columns, expected 4: subject, predicate, object"):
+    with pytest.raises(
+        HarmoniumError, match=r"messy\.csv:3: the relation \(column 'predicate'\) is empty; 7 rows cannot"
+    ):
         whole(file)
 
 
@@ -118,7 +120,7 @@ def test_lines_of_json_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
     )
     graph = whole(file, on_bad="skip")
     assert facts(graph) == [("a", "r", "7"), ("a", "r", "9")]
-    assert skipped(graph) == {"not JSON": 1, "not an object": 1, "the tail is empty": 1}
+    assert skipped(graph) == {"not JSON": 1, "not an object": 1, "the tail (column 'object') is empty": 1}
     with pytest.raises(HarmoniumError, match=r"facts\.jsonl:2: not JSON; each line is an object"):
         whole(file)
 

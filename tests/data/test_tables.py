@@ -35,7 +35,7 @@ CSV = {
     "spaces around quotes": ('Zoë , knows,  "Müller; Ana"  \n "Müller; Ana" ,likes, "a ""b"" c"\n', {}),
     "semicolons": ('Zoë;knows;"Müller; Ana"\n"Müller; Ana";likes;"a ""b"" c"\n', {}),
     "bars": ('Zoë|knows|Müller; Ana\nMüller; Ana|likes|"a ""b"" c"\n', {}),
-    "tabs quote nothing": ('Zoë\tknows\tMüller; Ana\nMüller; Ana\tlikes\ta "b" c\n', {"separator": "tab"}),
+    "tabs quote nothing": ('Zoë\tknows\tMüller; Ana\nMüller; Ana\tlikes\ta "b" c\n', {"delimiter": "tab"}),
     "tabs that do quote": ('Zoë\tknows\t"Müller; Ana"\nMüller; Ana\tlikes\t"a ""b"" c"\n', {"quotes": True}),
     "more columns": ("id,source,since,relation,target\n" + "".join(f"1,{line}" for line in (
         'Zoë,1999,knows,"Müller; Ana"\n', '"Müller; Ana",,likes,"a ""b"" c"\n')), {}),
@@ -66,7 +66,7 @@ def test_texts_in_other_encodings(tmp_path: Path, kind: str, encoding: str) -> N
     assert facts(graph) == rows
     assert [note.kind for note in graph.notes] == ["encoding"] * ("on_bad" in ENCODINGS[encoding])
     if encoding == "cp1252":
-        with pytest.raises(HarmoniumError, match=r":1: not UTF-8 text .* --encoding, such as cp1252"):
+        with pytest.raises(HarmoniumError, match=r":1: not UTF-8 text.* --encoding, such as cp1252"):
             whole(file)
         with pytest.raises(HarmoniumError, match="no encoding 'utf-80'"):
             whole(file, encoding="utf-80")
@@ -92,7 +92,7 @@ def test_blanks_and_quotes_inside_quoted_cells_are_kept(write_folder, separator:
         lines = [separator.join((quoted[0], '"r"', cell)) + f"{blanks}\n" for cell in quoted[1:]]
         spaced = "".join(line.replace(f'"{separator}"', f'"{blanks}{separator}"') for line in lines)
         file = write_folder({"facts.csv": spaced}) / "facts.csv"
-        graph = whole(file, separator=separator, quotes=True, header=False)
+        graph = whole(file, delimiter=separator, quotes=True, header=False)
         assert facts(graph) == [(" ".join(names[0].split()), "r", " ".join(name.split())) for name in names[1:]]
 
 
@@ -242,11 +242,11 @@ def test_a_column_that_is_not_there_is_named(write_folder, columns: str, message
     ("options", "message"),
     [
         ({"columns": "a,b"}, "columns are three: head,relation,tail; given: a,b"),
-        ({"separator": "::"}, "one character .or tab, space., not '::'"),
+        ({"delimiter": "::"}, "one character .or tab, space., not '::'"),
         ({"literals": "all"}, "literals are skip or keep, not 'all'"),
         (
             {"colums": "1,2,3"},
-            "no option 'colums' to read a graph with; there are allow_internal, columns, encoding, header",
+            "no option 'colums' to read a graph with; there are allow_internal, columns, delimiter, encoding, header",
         ),
     ],
 )
@@ -310,7 +310,7 @@ def test_a_frame_is_split_unless_it_says_how() -> None:
     given_splits = load(pl.DataFrame(columns | {"split": ["train"] * 150 + ["test"] * 50}))
     assert (len(given_splits.valid), "e1" in given_splits.entities.ids) == (0, True)
     assert load(graph) is graph
-    with pytest.raises(HarmoniumError, match="no graph can be made of a int; give a name"):
+    with pytest.raises(HarmoniumError, match="no facts can be made of a int; give a name"):
         load(3)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,10 +32,16 @@ SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.t
 NAMELESS = """() => [...document.querySelectorAll('a, button, input, svg[role=img]')].filter(e =>
     !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).map(e => e.outerHTML)"""
 FACT = "#view=fact&head=Switzerland&relation=official+language&tail=French"
+VIEWS = [
+    "", "#view=entity&name=Switzerland", FACT, f"{FACT}&why=1", "#view=ask", "#view=ask&head=Austria&relation=borders",
+    "#view=map", "#view=map&name=Switzerland", "#view=run", "#view=browse", "#view=browse&relation=borders&slot=head",
+    "#view=compare", "#view=compare&first=Switzerland&second=Austria", "#view=entity&name=nobody",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    browsers.expect.set_options(timeout=30_000)
     with browsers.sync_playwright() as play:
         opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield opened
@@ -52,7 +61,7 @@ def visit(browser: Any, atlas: Server) -> Iterator[Callable[..., Any]]:
 
     def open_page(address: str = "", server: Server = atlas, **options: Any) -> Any:
         page = browser.new_page(viewport={"width": 1200, "height": 850}, **options)
-        page.set_default_timeout(8000)
+        page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         home = f"http://127.0.0.1:{server.port}/"
         page.on("request", lambda request: request.url.startswith((home, "data:")) or elsewhere.append(request.url))
@@ -90,10 +99,17 @@ def test_typing_a_name_and_clicking_through(visit: Callable[..., Any]) -> None:
     page.get_by_role("link", name="Details: Switzerland, official language, French").click()
     settled(page, "Switzerland official language French")
     page.get_by_role("button", name="Explain this fact").click()
+    browsers.expect(
+        page.get_by_role("heading", name=re.compile("Facts (it depends on|that support it most)"))
+    ).to_be_visible()
+    browsers.expect(page.get_by_text("Nearest training facts")).to_have_count(0)
+    page.get_by_text("Details", exact=True).click()
     browsers.expect(page.get_by_text("Nearest training facts")).to_be_visible()
     page.reload()  # a deep link brings the same back, explanation and all
     settled(page, "Switzerland official language French")
-    browsers.expect(page.get_by_text("Nearest training facts")).to_be_visible()
+    browsers.expect(
+        page.get_by_role("heading", name=re.compile("Facts (it depends on|that support it most)"))
+    ).to_be_visible()
     page.get_by_role("link", name="Map", exact=True).click()
     settled(page, "All entities")
     assert page.locator("svg.map circle").count() == 1000
@@ -106,7 +122,7 @@ def test_typing_a_name_and_clicking_through(visit: Callable[..., Any]) -> None:
 def test_more_facts_are_a_click_away(visit: Callable[..., Any]) -> None:
     page = visit("#view=entity&name=China")
     settled(page, "China")
-    facts = page.locator(".chips li")
+    facts = page.locator(".group .chips li")
     assert facts.count() == 100
     page.get_by_role("button", name="More facts").click()
     browsers.expect(facts).to_have_count(300)
@@ -195,9 +211,10 @@ def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
 
 
 def test_every_view_is_accessible_and_fits_a_phone(visit: Callable[..., Any]) -> None:
-    for address in ("", "#view=entity&name=Switzerland", FACT, "#view=ask&head=Austria&relation=borders", "#view=map"):
+    for address in VIEWS:
         page = visit(address)
         browsers.expect(page.locator("main[aria-busy=false] h2")).to_be_visible()
+        browsers.expect(page.get_by_text("…", exact=False).and_(page.locator(".card p"))).to_have_count(0)
         assert page.evaluate(NAMELESS) == []
         levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => +e.tagName[1])")
         assert levels[:2] == [1, 2]
@@ -221,7 +238,17 @@ def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
         page.locator("a", has_text="details").first.click()
         settled(page, "<b>r")
         page.get_by_role("button", name="Explain this fact").click()
-        browsers.expect(page.get_by_text("Nearest training facts")).to_be_visible()
+        browsers.expect(page.get_by_text("Details", exact=True)).to_be_visible()
+        for address in (
+            "",
+            "#view=browse",
+            "#view=browse&relation=<b>r1</b>",
+            f"#view=compare&first={SCRIPT}1&second={SCRIPT}2",
+        ):
+            page.goto(page.url.partition("#")[0] + address)
+            browsers.expect(page.locator("main[aria-busy=false] h2")).to_be_visible()
+            browsers.expect(page.locator(".problem")).to_have_count(0)
+            assert page.locator("main script, main img, main b").count() == 0
         page.get_by_role("link", name="Map", exact=True).click()
         settled(page, "All entities")
         assert page.locator("main script, main img, main b, header script").count() == 0
@@ -260,9 +287,15 @@ def test_names_that_objects_inherit_are_names_like_any_other(visit: Callable[...
     settled(visit(f"#view={name}"), "Explore")
     settled(visit(f"#{name}={name}"), "Explore")
     settled(visit(f"{FACT}&slot={name}&{name}=1"), "Switzerland")
-    for address in (f"#view=entity&name={name}", f"#view=map&name={name}", f"{FACT}&lambda={name}"):
+    wrong = (
+        f"#view=entity&name={name}",
+        f"#view=map&name={name}",
+        f"#view=browse&relation={name}",
+        f"{FACT}&lambda={name}",
+    )
+    for address in (*wrong, f"#view=compare&first=Austria&second={name}", f"#view=browse&type={name}"):
         browsers.expect(visit(address).locator("main [role=alert]")).to_contain_text(
-            name if "name" in address else "lambda"
+            "lambda" if "lambda" in address else name
         )
 
 
@@ -275,6 +308,8 @@ def test_entities_named_like_properties_are_shown(visit: Callable[..., Any]) -> 
         for name in INHERITED:
             settled(visit(f"#view=entity&name={name}", server), name)
         settled(visit("#view=map&name=__proto__", server), "__proto__")
+        settled(visit("#view=browse&relation=__proto__", server), "__proto__")
+        settled(visit("#view=compare&first=__proto__&second=constructor", server), "__proto__ and constructor")
         page = visit("#view=ask&head=constructor&relation=__proto__", server)
         browsers.expect(page.locator("main[aria-busy=false] tbody tr").first).to_be_visible()
 
@@ -293,3 +328,196 @@ def test_a_busy_server_is_asked_again(visit: Callable[..., Any]) -> None:
     page.goto(page.url.partition("#")[0] + "#view=entity&name=Switzerland")
     settled(page, "Switzerland")
     assert len(refused) == 1
+
+
+# The start page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_start_page_shows_missing_facts_questions_and_a_picture(visit: Callable[..., Any]) -> None:
+    page = visit()
+    settled(page, "Explore atlas")
+    assert page.locator(".lead").inner_text().count(".") == 2
+    facts = page.locator(".probable li")
+    browsers.expect(facts).to_have_count(8)
+    for text in facts.all_inner_texts():
+        assert re.search(r"\d %", text)
+        assert "\n" in text.strip()  # the reason below
+    page.get_by_role("button", name=re.compile("Show .* more")).click()
+    assert facts.count() == 24
+    assert page.locator("svg.map circle").count() == 400
+    assert page.locator("svg.map path").count() == 600
+    page.locator(".questions a").first.click()
+    settled(page, "What is missing?")
+    browsers.expect(page.locator("tbody tr").first).to_be_visible()
+    page.get_by_role("link", name="harmonium").click()
+    settled(page, "Explore atlas")
+    page.get_by_role("link", name="Open the map").focus()
+    page.keyboard.press("Enter")
+    settled(page, "All entities")
+
+
+# Pictures ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_a_neighbourhood(visit: Callable[..., Any]) -> None:
+    """Known facts are solid, predicted ones dashed; every entity and relation is a link that the keyboard reaches."""
+    page = visit("#view=entity&name=Switzerland")
+    settled(page, "Switzerland")
+    browsers.expect(page.locator("#status")).to_have_text(re.compile("predicted facts of Switzerland"))
+    picture = page.locator("svg.neighbourhood.wide")
+    assert picture.is_visible()
+    assert page.locator("svg.neighbourhood.narrow").is_hidden()
+    known, predicted = picture.locator("circle.known"), picture.locator("circle.predicted")
+    assert known.count() >= 10
+    dashes = "all => all.map(e => getComputedStyle(e).strokeDasharray)"
+    assert set(picture.locator(".lines path:not(.predicted)").evaluate_all(dashes)) == {"none"}
+    assert "none" not in picture.locator(".lines path.predicted").evaluate_all(dashes)
+    assert predicted.count() == picture.get_by_role("link", name=re.compile(": predicted")).count()
+    colours = picture.locator("circle.known").evaluate_all("all => all.map(e => getComputedStyle(e).fill)")
+    assert len(set(colours)) >= 4
+    described = page.locator("figure details li").all_inner_texts()
+    assert len(described) == known.count() + predicted.count()
+    picture.get_by_role("link", name="Switzerland borders Austria: known").focus()
+    page.keyboard.press("Enter")
+    settled(page, "Austria")
+    page.go_back()
+    settled(page, "Switzerland")
+    picture.get_by_role("link", name=re.compile("Guise of Switzerland: Switzerland official language")).click()
+    settled(page, "Switzerland official language")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.go_back()
+    settled(page, "Switzerland")
+    assert picture.is_hidden()
+    assert (
+        page.locator("svg.neighbourhood.narrow")
+        .get_by_role("link", name="Switzerland borders Austria: known")
+        .is_visible()
+    )
+
+
+def test_guises_are_one_click_away(visit: Callable[..., Any]) -> None:
+    page = visit("#view=entity&name=Switzerland")
+    settled(page, "Switzerland")
+    page.locator(".guises a", has_text="official language").click()
+    settled(page, "Switzerland official language")
+    browsers.expect(
+        page.get_by_role("heading", name="Entities most similar to Switzerland in this fact")
+    ).to_be_visible()
+
+
+# Search, comparison, answers -----------------------------------------------------------------------------------------
+
+
+def test_entities_are_found_by_relation_and_slot(visit: Callable[..., Any]) -> None:
+    page = visit("#view=browse")
+    settled(page, "Relations and types")
+    assert page.locator("tbody tr").count() == 25
+    page.get_by_role("combobox", name="Relation").fill("official language")
+    page.get_by_label("As its").select_option("tail")
+    page.get_by_label("Name", exact=True).fill("fr")
+    page.get_by_role("button", name="Search").click()
+    settled(page, "official language")
+    browsers.expect(page.get_by_role("link", name="French", exact=True).first).to_be_visible()
+    assert page.get_by_role("link", name="Switzerland", exact=True).count() <= 1  # in the facts, not in the list
+    page.get_by_role("button", name="Search for missing facts").click()
+    browsers.expect(page.locator("#status")).to_have_text(re.compile("missing facts of official language"))
+    assert page.locator(".probable li").count() == 50
+
+
+def test_two_entities_are_compared(visit: Callable[..., Any]) -> None:
+    page = visit("#view=entity&name=Switzerland")
+    settled(page, "Switzerland")
+    page.get_by_role("combobox", name="Compare Switzerland with").fill("Austria")
+    page.get_by_role("button", name="Compare").click()
+    settled(page, "Switzerland and Austria")
+    common = page.locator(".card", has=page.get_by_role("heading", name=re.compile("In common")))
+    browsers.expect(common.get_by_role("link", name="Europe", exact=True)).to_be_visible()
+    browsers.expect(
+        page.locator(".card", has=page.get_by_role("heading", name="Known facts between them"))
+    ).to_contain_text("borders")
+
+
+def test_where_the_answer_is_known_others_are_shown_only_if_asked_for(visit: Callable[..., Any]) -> None:
+    page = visit("#view=ask&head=Germany&relation=continent")
+    settled(page, "What is missing?")
+    assert page.locator("tbody tr").count() == 1
+    assert "Europe" in page.locator("tbody").inner_text()
+    page.get_by_role("link", name="Show other candidates").click()
+    browsers.expect(page.locator("tbody tr")).to_have_count(20)
+    assert page.get_by_label("all entities, whatever their type").is_checked()
+
+
+@pytest.mark.parametrize("kind", ["CSV", "TSV", "JSON"])
+def test_answers_are_downloaded_as_a_table(visit: Callable[..., Any], kind: str) -> None:
+    names = ['a "quoted", name', "tab\tand\nline", "=SUM(1)", "plain", "Zürich", "<b>bold</b>"]
+    graph = make_graph(n_entities=len(names), sizes=(20, 3, 3))
+    graph = dataclasses.replace(graph, entities=Vocabulary(graph.entities.ids, names))
+    with Server(untrained(graph, ModelConfig("distmult", 6))) as server:
+        page = visit("#view=ask&head=e1&relation=r0&all=1", server)
+        settled(page, "What is missing?")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Download as {kind}").click()
+        text = saved.value.path().read_text(encoding="utf-8")
+        expected = server.get("answers", head="e1", relation="r0", limit=20, typed=False).json["answers"]
+    assert saved.value.suggested_filename.endswith(f".{kind.lower()}")
+    if kind == "JSON":
+        rows = json.loads(text)
+    else:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter="," if kind == "CSV" else "\t"))
+    assert [row["tail"] for row in rows] == [answer["tail"]["id"] for answer in expected]
+    assert [float(row["score"]) for row in rows] == [answer["score"] for answer in expected]
+    shown = [answer["tail"]["name"] for answer in expected]
+    assert [row["tail_name"] for row in rows] == [
+        name.replace("\t", " ").replace("\n", " ") if kind == "TSV" else name for name in shown
+    ]
+
+
+def test_two_runs_side_by_side(visit: Callable[..., Any]) -> None:
+    graphs = [make_graph(seed=seed) for seed in (0, 1)]
+    runs = [
+        untrained(dataclasses.replace(g, name=f"graph{i}"), ModelConfig("distmult", 6)) for i, g in enumerate(graphs)
+    ]
+    with Server(runs) as server:
+        page = visit("", server)
+        settled(page, "Explore graph0")
+        page.get_by_label("Run", exact=True).select_option("graph1")
+        settled(page, "Explore graph1")
+        page.get_by_role("link", name="Ask").click()  # links keep the run
+        page.get_by_role("combobox", name="Head").fill("e1")
+        page.get_by_role("combobox", name="Relation").fill("r0")
+        page.get_by_role("combobox", name="Relation").press("Tab")  # closes the suggestions
+        page.get_by_label("all runs side by side").check()
+        page.get_by_role("button", name="Ask").click()
+        browsers.expect(page.locator("table").get_by_role("columnheader")).to_have_text(["answer", "graph0", "graph1"])
+        assert "run=1" in page.url
+        for number in (0, 1):
+            answers = server.get("answers", head="e1", relation="r0", limit=20, run=number).json["answers"]
+            best = answers[0]["tail"]["name"]
+            row = page.locator("tbody tr", has=page.get_by_role("link", name=best, exact=True))
+            assert "no. 1" in row.locator("td").nth(number + 1).inner_text()
+        page.get_by_role("link", name="This run").click()
+        settled(page, "graph1")
+        page.get_by_role("link", name="graph0").click()
+        settled(page, "graph0")
+
+
+# Accessibility -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_no_view_breaks_a_rule_of_axe(visit: Callable[..., Any], scheme: str, width: int) -> None:
+    """Contrast, names, roles, keyboard: WCAG 2.2 A and AA and best practices, by axe-core."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
+    ).Axe()
+    for address in VIEWS:
+        page = visit(address, color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 800})
+        browsers.expect(page.locator("main[aria-busy=false] h2, main [role=alert]").first).to_be_visible()
+        browsers.expect(page.get_by_text("…", exact=False).and_(page.locator(".card p"))).to_have_count(0)
+        for summary in page.locator("summary").all():
+            summary.click()
+        broken = axe.run(page).response["violations"]
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in broken] == [], address
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address

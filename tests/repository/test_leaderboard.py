@@ -115,7 +115,7 @@ sys.path.insert(0, {str(ROOT / "benchmarks")!r})
 import leaderboard
 leaderboard.main({command})
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(Path(results).read_text(encoding="utf-8"))) == 2
 

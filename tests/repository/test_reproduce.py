@@ -369,6 +369,6 @@ def test_it_runs_without_the_packages_of_the_interfaces(tmp_path: Path) -> None:
     options += ["--set", "train.epochs=1", "--set", "model.entity_dim=8"]
     command = [sys.executable, "-W", "error", "-c", BARE, *map(str, options)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert "HHolE λ=1 d=8, calibrated, seed 0\tfull\t20\t" in done.stdout

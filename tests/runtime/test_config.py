@@ -77,8 +77,14 @@ def test_values_are_toml_and_bare_words_are_text(tmp_path: Path, override: str, 
 
 
 WRONG = {
-    "unknown": ("train.epoch=3", "settings: no setting 'train.epoch'; there are train.epochs, train.batch_size"),
-    "unknown group": ("trian.epochs=3", "settings: no setting 'trian'; there are data, model, train, evaluate"),
+    "unknown": (
+        "train.epoch=3",
+        "settings: no setting 'train.epoch'; did you mean train.epochs? There are ",
+    ),
+    "unknown group": (
+        "trian.epochs=3",
+        "settings: no setting 'trian'; did you mean train? There are data, model, ",
+    ),
     "text for int": ("train.epochs=many", "settings: train.epochs must be a whole number, not 'many'"),
     "float for int": ("train.epochs=3.5", "settings: train.epochs must be a whole number, not 3.5"),
     "bool for int": ("train.epochs=true", "settings: train.epochs must be a whole number, not True"),
@@ -98,7 +104,7 @@ WRONG = {
     "choice": ("train.loss=hinge", "settings: train.loss is one of sampled, full, linear-margin, "),
     "choice of another type": ("train.loss=1", "settings: train.loss is one of sampled, full, linear-margin, "),
     "setting as group": ("data.name=x", "settings: data must be text, not {'name': 'x'}"),
-    "group as setting": ("model=hole", "settings: 'model' is a group of settings, such as model.NAME"),
+    "group as setting": ("train=hole", "settings: 'train' is a group of settings, such as train.NAME"),
     "no value": ("train.epochs", "--set train.epochs: expected key=value, such as train.epochs=50"),
 }
 
@@ -111,7 +117,7 @@ def test_a_wrong_setting_is_named(text: str, message: str) -> None:
 
 
 def test_a_setting_of_the_file_is_not_a_group(toml: Path) -> None:
-    with pytest.raises(HarmoniumError, match="--set data.name=x: 'data' is a setting, not a group of settings"):
+    with pytest.raises(HarmoniumError, match="settings: data.name: 'data' is a setting, not a group of settings"):
         Config.read(toml, ["data.name=x"])
 
 
@@ -147,7 +153,7 @@ def test_settings_survive_toml(config: Config, tmp_path_factory: pytest.TempPath
 
 
 def test_every_setting_is_described_with_a_default_that_can_be_set() -> None:
-    rows = {key: (default, help) for key, default, help in describe()}
+    rows = {row.key: (row.default, row.help) for row in describe()}
     tree = dataclasses.asdict(Config())
     assert list(rows) == ["data", *(f"{g}.{name}" for g in ("model", "train", "evaluate") for name in tree[g])]
     assert all(help for _, help in rows.values())

@@ -70,7 +70,7 @@ def train_command(folder: Path, settings: Sequence[str]) -> list[object]:
 
 
 def finish(process: Process, code: int = 0) -> tuple[str, str]:
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == code, f"{out}\n{err}"
     return out, err
 
@@ -146,7 +146,7 @@ def test_one_or_three_processes_resume_the_checkpoint_of_two(tmp_path: Path, who
     process = torchrun(*train_command(tmp_path / "run", LONGER))
     wait_for_checkpoint(tmp_path / "run", process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=500)
     assert re.search(r"harmonium resume .* step [1-9]", err)
     assert not (tmp_path / "run" / "run.json").exists()
     shutil.copytree(tmp_path / "run", tmp_path / "three")

@@ -74,7 +74,7 @@ def test_bfloat16_vectors_are_trained_saved_and_loaded(optimiser: str, tmp_path:
     assert not torch.equal(other.model.entity, run.model.entity)
     assert (tmp_path / "run" / "model.safetensors").stat().st_size < 4 * sum(p.numel() for p in read.model.parameters())
     assert harmonium.evaluate(tmp_path / "run").metrics == run.metrics
-    assert len(harmonium.predict(tmp_path / "run", head="person 0", relation="next", top=3)) == 3  # with probabilities
+    assert len(harmonium.predict(tmp_path / "run", "person 0", "next", top=3, typed=False)) == 3  # with probabilities
     vectors = read.model.entities()
     assert vectors.dtype == torch.float32
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(40))

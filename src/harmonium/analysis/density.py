@@ -20,6 +20,7 @@ from harmonium.analysis.statistics import Mean, bootstrap, t_test
 from harmonium.answers.classify import labelled_split
 from harmonium.data.fact_file import read_labelled
 from harmonium.data.graph import Graph
+from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
@@ -36,17 +37,19 @@ def density(
     seed: int = 0,
     device: str = "auto",
     progress: Callable[[int], None] | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
 ) -> Density:
     """Facts among the nearest triplets, by composed vector and by token, for true and for false triplets.
 
-    `labelled` is a file of head, relation, tail and label 1 or -1. Default: the test split, and as many false facts made
-    from it.
+    `labelled` is a file of head, relation, tail and label 1 or -1, read as `harmonium.score` reads facts. Default: the
+    test split, and as many false facts made from it.
 
     >>> density("runs/demo").positives.change
     """
     run = open_run(run)
     if labelled is not None:
-        triples, labels = read_labelled(labelled, run.graph)
+        triples, labels = read_labelled(labelled, run.graph, on_bad, **options)
     else:
         triples, labels = labelled_split(run.graph, "test", torch.Generator().manual_seed(seed))
     return measure_density(run.model_on(device), run.graph, triples, labels, count, typed, progress)

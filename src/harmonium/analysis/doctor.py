@@ -6,7 +6,6 @@ Most checks ask one question: which relations hold between the same two entities
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,20 +17,34 @@ from torch import Tensor
 from harmonium.analysis.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.data.datasets import convert, load
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.spellings import read_differences, unite_names
 from harmonium.evaluation.evaluation import Evaluation, describe_protocol, evaluate_scorer
 from harmonium.evaluation.rules import KINDS, RuleBaseline, Rules, find_implied, mine_rules
 from harmonium.runtime.config import EvaluateConfig
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.frames import markdown_table
 
 
 def doctor(
-    graph: str | Path | Graph, clean: str | Path | None = None, progress: Callable[[int], None] | None = None
+    graph: Any,
+    clean: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    unite: str | Sequence[str] | None = None,
+    **reading: Any,
 ) -> Diagnosis:
     """Check a graph for leaks and faults, with a verdict; a copy without leaks is written to `clean`, a folder or file.
 
+    A graph is anything that `load` reads, and `reading` are its options. In the copy, names that differ only in blanks,
+    case or punctuation are united where `unite` says so: one or several of these words, or "all".
+
     >>> harmonium.doctor("atlas").verdict
+    >>> harmonium.doctor("messy.csv", clean="clean", unite="case,blanks", on_bad="skip")
     """
-    graph = graph if isinstance(graph, Graph) else load(graph)
+    differences = () if unite is None else read_differences(unite)
+    if unite is not None and clean is None:
+        raise HarmoniumError("names are united in a cleaned copy: give --clean OUT too")
+    graph = load(graph, **reading)
     if clean is None:
         return diagnose(graph, progress)
     from harmonium.data.formats import output_format
@@ -40,13 +53,15 @@ def doctor(
     if out.exists():
         raise HarmoniumError(f"--clean {out}: exists already; choose another name")
     output_format(out)  # an unknown one is an error before the work
-    diagnosis, (copy, report) = diagnose(graph, progress), clean_copy(graph)
+    diagnosis = diagnose(graph, progress)
+    graph, united = unite_names(graph, differences) if differences else (graph, {})
+    copy, report = clean_copy(graph)
     convert(copy, out)
-    return replace(diagnosis, cleaned={"path": str(out), **report})
+    return replace(diagnosis, cleaned={"path": str(out), "united": united, **report})
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Displayed):
     """The findings of all checks of a graph, with a verdict: ok, warning or leaking."""
 
     graph: str
@@ -56,6 +71,9 @@ class Diagnosis:
     baseline: Evaluation | None  # of the rules alone; None where there is nothing to rank
     notes: Sequence[str] = ()
     cleaned: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.graph}: {self.verdict}", self.reason)
 
     @property
     def verdict(self) -> str:
@@ -109,13 +127,13 @@ class Diagnosis:
     def to_markdown(self, top: int = 20) -> str:
         """A page of Markdown: verdict, findings, redundant relations, what rules alone score."""
         lines = [f"**{self.verdict}**: {self.reason}.", "", f"What to do: {self.advice}.", ""]
-        lines += _markdown_table(["", "check", "result"], [[f.level, f.name, f.sentence] for f in self.findings])
+        lines += markdown_table(["", "check", "result"], [[f.level, f.name, f.sentence] for f in self.findings])
         if self.relations:
-            lines += ["", *_markdown_table(*self.relation_table(top))]
+            lines += ["", *markdown_table(*self.relation_table(top))]
         if self.baseline:
             metrics, protocol = self.baseline.metrics, describe_protocol(self.baseline.protocol)
             row = ["rules alone", *(f"{value:.3f}" for value in metrics.values())]
-            lines += ["", *_markdown_table(["", *metrics], [row]), "", f"Protocol: {protocol}."]
+            lines += ["", *markdown_table(["", *metrics], [row]), "", f"Protocol: {protocol}."]
         return "\n".join(lines) + "\n"
 
     def relation_table(self, top: int) -> tuple[list[str], list[list[Any]]]:
@@ -125,11 +143,6 @@ class Diagnosis:
             other = "itself" if row["kind"] == "symmetric" else row["other"]
             rows.append([row["kind"], row["relation"], other, f"{row['share']:.0%}", row["pairs"], row["finds"]])
         return ["kind", "relation", "and", "shared", "pairs", "finds"], rows
-
-
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return ["| " + " | ".join(re.sub(r"([|<>&])", r"\\\1", str(cell)) for cell in line) + " |" for line in lines]
 
 
 def diagnose(graph: Graph, progress: Callable[[int], None] | None = None) -> Diagnosis:

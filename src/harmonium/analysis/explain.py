@@ -1,298 +1,167 @@
-"""Why a fact scores as it does: its harmony in parts, the directions of W that contribute most, and the facts behind it.
+"""Why a triple is an answer: evidence in words, the training facts it depends on and, on request, the parts of its score.
 
-Along the eigenvectors u_k of W the score is a sum: with A = sum_k a_k u_k u_k' and p_k = u_k.x it is the sum of
-a_k p_k^2 + (c.u_k) p_k, plus c.x outside the span of W. The effect of removing a training fact: influence.py.
+The facts are found by estimating what removing them would do (influence.py, necessary_facts.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.linalg import vector_norm
 
 from harmonium.analysis.influence import Influence
+from harmonium.analysis.necessary_facts import NecessaryFacts, find_necessary_facts
+from harmonium.analysis.score_anatomy import Names, ScoreAnatomy, ScoreDetails
+from harmonium.answers.reasons import KnownFacts, find_reasons
 from harmonium.answers.score import split_of
-from harmonium.data.graph import Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
-from harmonium.kernels.quadratic_form import QuadraticForm
-from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run, open_run
-
-SAMPLE = 20_000  # training facts that may illustrate a direction
-CANDIDATES = 200  # nearest training facts of the head or the tail whose removal is estimated
-CHUNK = 4096
-
-Names = tuple[str, str, str]
+from harmonium.runtime.displayed import Displayed, one_line
 
 
 def explain(
-    run: Run | str | Path, head: str, relation: str, tail: str, count: int = 5, same_relation: bool = True
+    run: Run | str | Path,
+    head: str,
+    relation: str,
+    tail: str,
+    count: int = 5,
+    details: bool = False,
+    same_relation: bool = True,
 ) -> Explanation:
-    """Why a fact scores as it does: harmony in parts, the directions of W that contribute most, the facts behind it.
+    """Why a fact is an answer: evidence in words, and the training facts without which it would not be one.
 
-    `count` items of each kind are listed; nearest facts are of the `same_relation`, or of any.
+    `count` facts of each kind are listed. `details` adds how the score comes about: harmony in parts, directions of W,
+    and the nearest training facts, of the `same_relation` or of any.
 
-    >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").reasons
+    >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").necessary
     """
     run = open_run(run)
-    return Explainer(run.model, run.graph).explain(run.graph.triple(head, relation, tail), count, same_relation)
+    triple = run.graph.triple(head, relation, tail)
+    return Explainer(run).explain(triple, count, details, same_relation)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Harmony = core harmony + faithfulness."""
+class NecessaryFact:
+    """A training fact, and the rank of the triple as a tail without it and all facts listed before it."""
 
-    core: float
-    faithfulness: float
-
-    @property
-    def total(self) -> float:
-        return self.core + self.faithfulness
-
-
-@dataclass(frozen=True)
-class Shift:
-    """From the composed vector x to the token mu: mu(x) - x = mu(0) + (S - I) x."""
-
-    length: float  # |mu - x|
-    shared: float  # |mu(0)|: b shifts every fact by it
-    specific: float  # |(S - I) x|: W shifts this fact by it
-    gain: float  # H(mu, x) - H(x, x)
-
-
-@dataclass(frozen=True)
-class Example:
-    """A fact or an entity that lies far along a direction."""
-
-    name: str | Names
-    projection: float  # u.x
-
-
-@dataclass(frozen=True)
-class Direction:
-    """An eigenvector u of W, with the sign that makes the fact's projection positive."""
-
-    eigenvalue: float  # a, in A
-    projection: float  # u.x >= 0
-    quadratic: float  # a (u.x)^2
-    linear: float  # (c.u) (u.x)
-    facts: list[Example]  # training facts furthest along u
-    heads: list[Example]  # entities furthest along u as the head of this fact
-    tails: list[Example]
-
-    @property
-    def contribution(self) -> float:
-        """To the score."""
-        return self.quadratic + self.linear
+    fact: Names
+    rank: int  # estimated
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A training fact, its distance, and the estimated change of the score if it were removed."""
+    """A training fact of the head or the tail, and the change of the triple's score without it."""
 
     fact: Names
-    distance: float  # of tokens; of composed vectors for a plain model
-    effect: float
+    effect: float  # estimated
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """Why a fact scores as it does; `score` is harmony above that of the empty triplet, x = 0."""
+class Explanation(Displayed):
+    """Why a triple is an answer; `score` is harmony above that of the empty triplet, x = 0."""
 
     triple: Names
     known: str | None  # the split in which it is a fact
     score: float
     rank: dict[str, float]  # as a head and as a tail: filtered, all entities
-    harmony: dict[str, Parts]  # at the composed vector, at the token, at the token of the empty triplet
-    shift: Shift | None
-    directions: list[Direction]  # by falling |contribution|
-    rest: float  # the part of the score that the listed directions do not contribute
-    nearest: list[Reason]  # training facts, by rising distance
-    reasons: list[Reason]  # training facts of the head or the tail, by falling |effect|
+    evidence: str  # what the known facts say for it, in words
+    necessary: list[NecessaryFact]  # training facts whose removal, one after another, lowers the triple most
+    reasons: list[Reason]  # training facts by falling |effect| of removing each one alone
     notes: list[str]
+    details: ScoreDetails | None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the necessary facts decide the answer: without them its rank would be worse."""
+        return bool(self.necessary) and self.necessary[-1].rank > self.rank["tail"]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the answer depends on the necessary facts."""
+        if not self.necessary:
+            return "No training fact of the head or the tail supports it."
+        before, after, n = self.rank["tail"], self.necessary[-1].rank, len(self.necessary)
+        facts = "this fact" if n == 1 else f"these {n} facts"
+        if self.is_decided:
+            return f"Without {facts} it would be answer {after:,} instead of {before:,g}."
+        return f"No few facts decide it: without {facts} it would still be answer {after:,}."
+
+    def __repr__(self) -> str:
+        reasons = [f"because of {', '.join(self.reasons[0].fact)}"] if self.reasons else []
+        return one_line(self, *self.triple, f"score {self.score:.3f}", *reasons)
 
     def to_json(self) -> dict[str, Any]:
-        totals = {state: asdict(parts) | {"total": parts.total} for state, parts in self.harmony.items()}
-        directions = [asdict(each) | {"contribution": each.contribution} for each in self.directions]
-        return asdict(self) | {"harmony": totals, "directions": directions}
+        details = None if self.details is None else self.details.to_json()
+        return asdict(self) | {"is_decided": self.is_decided, "verdict": self.verdict, "details": details}
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains facts of one model; what they have in common is computed once, when first needed."""
+    """Explains facts of one run; what they have in common is computed once, when first needed."""
 
-    model: GradientGraph
-    graph: Graph
+    run: Run
     seed: int = 0
 
     @cached_property
     def influence(self) -> Influence:
-        return Influence(self.model, self.graph, self.seed)
+        return Influence(self.run.model, self.run.graph, self.seed)
 
     @cached_property
-    def form(self) -> QuadraticForm:
-        """The score without its constant, in float64; the u of its principal (a, u) are the eigenvectors of W too."""
-        return self.influence.scorer.form.double()
+    def anatomy(self) -> ScoreAnatomy:
+        return ScoreAnatomy(self.run.model, self.run.graph, self.influence.scorer, self.seed)
 
     @cached_property
-    def harmony(self) -> Harmony | None:
-        return deepcopy(self.model.form).double() if isinstance(self.model.form, Harmony) else None
+    def known_facts(self) -> KnownFacts:
+        return KnownFacts(self.run.graph)
 
     @cached_property
     def known(self) -> dict[Slot, KnownAnswers]:
-        return {slot: self.graph.known_answers(slot) for slot in (Slot.HEAD, Slot.TAIL)}
-
-    @cached_property
-    def examples(self) -> tuple[Triples, Tensor]:
-        """A sample of training facts, and their projections (n, k) on every direction."""
-        facts = self.graph.train[self.influence.sample(len(self.graph.train), SAMPLE)]
-        directions = self.form.principal[1].T.to(self.influence.scorer.entities.dtype)
-        return facts, torch.cat([self.compose(chunk) @ directions for chunk in facts.chunks(CHUNK)])
-
-    def compose(self, triples: Triples, vary: Slot | None = None) -> Tensor:
-        """(n, dim): composed vectors of queries for the tail; with `vary`, one triple with each entity in that slot."""
-        scorer = self.influence.scorer
-        vectors = {s: scorer.entities if s is vary else scorer.entities[triples[s]] for s in (Slot.HEAD, Slot.TAIL)}
-        relation = scorer.relations[triples.relation]
-        return self.model.composition.compose(vectors[Slot.HEAD], relation, vectors[Slot.TAIL])
+        return {slot: self.run.graph.known_answers(slot) for slot in (Slot.HEAD, Slot.TAIL)}
 
     @torch.no_grad()
-    def explain(self, triple: Triples, count: int = 5, same_relation: bool = True) -> Explanation:
+    def explain(
+        self, triple: Triples, count: int = 5, details: bool = False, same_relation: bool = True
+    ) -> Explanation:
         """Explain one triple (one row)."""
-        composed = self.compose(triple)[0].double()
-        directions, rest = self._directions(triple, composed, count)
-        nearest, reasons = self._facts(triple, count, same_relation)
+        graph, anatomy = self.run.graph, self.anatomy
         ranks = {
             slot.value: rank(self.influence.scorer, triple, slot, known).values().item()
             for slot, known in self.known.items()
         }
+        necessary = find_necessary_facts(self.influence, triple)
         return Explanation(
-            self.graph.names_of(triple)[0],
-            split_of(self.graph, triple)[0],
-            self.form(composed).item(),
+            graph.names_of(triple)[0],
+            split_of(graph, triple)[0],
+            anatomy.form(anatomy.compose(triple)[0].double()).item(),
             ranks,
-            *self._harmony_parts(composed),
-            directions,
-            rest,
-            nearest,
-            reasons,
-            self._notes(),
+            find_reasons(self.run, triple, known=self.known_facts)[0].text,
+            [NecessaryFact(*row) for row in zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)],
+            self._reasons(necessary, count),
+            self._notes(triple, details),
+            anatomy.details(triple, count, same_relation) if details else None,
         )
 
-    def _notes(self) -> list[str]:
-        notes = []
-        if self.harmony is None:
+    def _reasons(self, necessary: NecessaryFacts, count: int) -> list[Reason]:
+        """The candidates by falling |effect|."""
+        strongest = necessary.effects.abs().topk(min(count, len(necessary.effects))).indices
+        names = self.run.graph.names_of(necessary.candidates[strongest])
+        return [Reason(*row) for row in zip(names, necessary.effects[strongest].tolist(), strict=True)]
+
+    def _notes(self, triple: Triples, details: bool) -> list[str]:
+        notes, harmony = [], self.anatomy.harmony
+        if split_of(self.run.graph, triple)[0] == "train":
+            notes.append("it is a training fact itself; what is said below is true while it stays one")
+        if details and harmony is None:
             notes.append(
                 "a plain model: no harmony or W, so no parts, shift or directions; distances of composed vectors"
             )
-        elif self.harmony.tau == 0:
+        elif details and harmony is not None and harmony.tau == 0:
             notes.append("lambda = infinity: the token is the composed vector")
-        if self.model.reciprocal:
+        if self.run.model.reciprocal:
             notes.append("reciprocal relations: explained as an answer for the tail")
         return notes
-
-    # Harmony ---------------------------------------------------------------------------------------------------------
-
-    def _harmony_parts(self, composed: Tensor) -> tuple[dict[str, Parts], Shift | None]:
-        """Harmony at x, at mu(x) and at mu(0), and the shift from x to mu(x)."""
-        if self.harmony is None:
-            return {}, None
-        zero = torch.zeros_like(composed)
-        token, shared = self.harmony.optimise(composed), self.harmony.optimise(zero)
-        parts = {}
-        for name, hidden, given in (
-            ("composed", composed, composed),
-            ("token", token, composed),
-            ("empty", shared, zero),
-        ):
-            core = self.harmony.coherence(hidden)
-            parts[name] = Parts(core.item(), (self.harmony(hidden, given) - core).item())
-        shift = token - composed
-        gain = self.harmony(token, composed) - self.harmony(composed, composed)
-        length, shared_length, specific = (vector_norm(vector).item() for vector in (shift, shared, shift - shared))
-        return parts, Shift(length, shared_length, specific, gain.item())
-
-    def _directions(self, triple: Triples, composed: Tensor, count: int) -> tuple[list[Direction], float]:
-        """The directions that contribute most, and the rest of the score."""
-        score = self.form(composed)
-        if self.harmony is None:
-            return [], score.item()
-        eigenvalues, vectors = self.form.principal
-        projections = vectors @ composed  # (k,)
-        quadratic, linear = eigenvalues * projections.square(), (vectors @ self.form.vector) * projections
-        contributions = quadratic + linear
-        listed = contributions.abs().topk(min(count, len(contributions))).indices
-        facts, along = self.examples
-        by_head, by_tail = self.compose(triple, vary=Slot.HEAD), self.compose(triple, vary=Slot.TAIL)
-
-        def fact_name(row: int) -> Names:
-            return self.graph.names_of(facts[row : row + 1])[0]
-
-        directions = []
-        for k in listed.tolist():
-            sign = 1.0 if projections[k] >= 0 else -1.0
-            direction = (sign * vectors[k]).to(by_head.dtype)
-            terms = eigenvalues[k].item(), sign * projections[k].item(), quadratic[k].item(), linear[k].item()
-            examples = _furthest(sign * along[:, k], fact_name, count)
-            entity_name = self.graph.entities.name
-            heads, tails = (_furthest(by_slot @ direction, entity_name, count) for by_slot in (by_head, by_tail))
-            directions.append(Direction(*terms, examples, heads, tails))
-        return directions, (score - contributions[listed].sum()).item()
-
-    # Facts -----------------------------------------------------------------------------------------------------------
-
-    def _facts(self, triple: Triples, count: int, same_relation: bool) -> tuple[list[Reason], list[Reason]]:
-        """The nearest training facts, and those of the head or the tail whose removal would change the score most."""
-        facts, ends = self.graph.train, torch.cat([triple.head, triple.tail])
-        facts = facts[(facts.to_rows() != triple.to_rows()).any(1)]
-        related = facts[facts.relation == triple.relation] if same_relation else facts
-        touching = facts[torch.isin(facts.head, ends) | torch.isin(facts.tail, ends)]
-        nearest = self._nearest(triple, related, count)
-        candidates = self._nearest(triple, touching, CANDIDATES)
-        effects = self.influence.of_removing(Triples.cat([nearest, candidates]), triple)
-        near_effects, effects = effects.split([len(nearest), len(candidates)])
-        strongest = effects.abs().topk(min(count, len(candidates))).indices
-        reasons = self._reasons(triple, candidates[strongest], effects[strongest])
-        return self._reasons(triple, nearest, near_effects), reasons
-
-    def _nearest(self, triple: Triples, facts: Triples, count: int) -> Triples:
-        """The facts whose tokens are nearest to that of the triple."""
-        if not len(facts):
-            return facts
-        distance = torch.cat([self._distances(triple, chunk) for chunk in facts.chunks(CHUNK)])
-        return facts[distance.topk(min(count, len(facts)), largest=False).indices]
-
-    def _distances(self, triple: Triples, facts: Triples) -> Tensor:
-        """(n,): |S (x' - x)|; S scales each u_k by (1 - tau w_k)^-1 = 1 + 2 tau a_k and keeps what is orthogonal to all."""
-        difference = self.compose(facts) - self.compose(triple)
-        square = difference.square().sum(-1)
-        if self.harmony is not None:
-            eigenvalues, vectors = self.form.principal
-            scale = 1 + 2 * self.harmony.tau * eigenvalues
-            along = difference @ vectors.T.to(difference.dtype)
-            square = square + along.square() @ (scale.square() - 1).to(difference.dtype)
-        return square.clamp(min=0).sqrt()
-
-    def _reasons(self, triple: Triples, facts: Triples, effects: Tensor) -> list[Reason]:
-        if not len(facts):
-            return []
-        columns = self.graph.names_of(facts), self._distances(triple, facts).tolist(), effects.tolist()
-        return [Reason(*row) for row in zip(*columns, strict=True)]
-
-
-def _furthest(projections: Tensor, name: Callable[[int], str | Names], count: int) -> list[Example]:
-    """The `count` largest projections (n,), by name."""
-    furthest = projections.topk(min(count, len(projections)))
-    return [
-        Example(name(i), value) for i, value in zip(furthest.indices.tolist(), furthest.values.tolist(), strict=True)
-    ]

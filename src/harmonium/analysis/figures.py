@@ -62,6 +62,18 @@ def _save(figure: Any, path: Path) -> Path:
     return path
 
 
+def _legend(axes: Any) -> None:
+    """The legend of a panel below its axes, where it hides nothing; none without labels."""
+    from matplotlib.transforms import offset_copy
+
+    below = offset_copy(
+        axes.transAxes, axes.figure, y=-40, units="points"
+    )  # numbers and label of the axis are above it
+    if axes.get_legend_handles_labels()[0]:
+        anchor = {"bbox_to_anchor": (0.5, 0), "bbox_transform": below, "borderaxespad": 0}
+        axes.legend(frameon=False, fontsize=9, loc="upper center", **anchor)
+
+
 @torch.no_grad()
 def guises_figure(
     model: GradientGraph,
@@ -106,7 +118,7 @@ def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
     for number, (index, rank) in enumerate(zip(nearest.tolist(), ranks, strict=True)):
         colour = TRUE if is_fact[index] else TEXT
         axes.annotate(str(number + 1), plane[index].tolist(), (5, 3), color=colour, **style)
-        name = textwrap.shorten(names.name(int(guise.candidates[index])), 24, placeholder="…")
+        name = textwrap.shorten(names.name(int(guise.candidates[index])), 22, placeholder="…")
         x, y = 0.5 * (number % 2), -0.05 - 0.055 * (number // 2)
         line = f"{number + 1}  {name} ({rank:,g})"
         axes.text(x, y, line, transform=axes.transAxes, fontsize=9, color=colour, parse_math=False)
@@ -116,7 +128,7 @@ def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
 
 def gain_figure(gain: Gain, path: Path, bins: int = 10) -> Path:
     """The mean change of reciprocal rank over the quantiles of harmony gain, for each kind of candidates."""
-    figure = new_figure(5 * len(gain.changes), 4.4)
+    figure = new_figure(5 * len(gain.changes), 4.9)
     panels = figure.subplots(1, len(gain.changes), squeeze=False)[0]
     for axes, (name, change) in zip(panels, gain.changes.items(), strict=True):
         changed = change.raw != 0
@@ -134,7 +146,7 @@ def gain_figure(gain: Gain, path: Path, bins: int = 10) -> Path:
         correlations = ", ".join(f"{label} {correlation.rho:+.3f}" for label, correlation in labels)
         axes.set_title(f"{name} candidates\nSpearman: {correlations}", fontsize=10)
         axes.set(xlabel="harmony gain of the true triplet", ylabel="mean change of reciprocal rank")
-        axes.legend(frameon=False, fontsize=9, loc="upper left")
+        _legend(axes)
     figure.suptitle(f"Does gaining harmony gain rank? {gain.graph} {gain.protocol.split}")
     return _save(figure, path)
 
@@ -158,7 +170,7 @@ def dynamics_figure(dynamics: Dynamics, path: Path) -> Path:
         plane.scatter([x], [0], s=50, color=SELF, zorder=3)
         plane.annotate(name, (x, 0), (5, 6), textcoords="offset points", color=SELF, weight="bold")
     plane.set(xlabel="from x to the token", ylabel="the widest direction across it")
-    plane.legend(frameon=False, fontsize=9)
+    _legend(plane)
     figure.suptitle(", ".join(dynamics.triple), parse_math=False)
     return _save(figure, path)
 
@@ -167,7 +179,7 @@ def calibration_figure(calibration: Calibration, path: Path) -> Path:
     """The share of true answers against their probability, for each open slot; a panel for each kind of question."""
     from harmonium.answers.slot_calibration import Kind
 
-    figure = new_figure(10, 4.6)
+    figure = new_figure(10, 5)
     figure.suptitle(f"Reliability of probabilities, {calibration.graph}", parse_math=False)
     panels = figure.subplots(1, len(Kind), sharey=True)
     for axes, kind in zip(panels, Kind, strict=True):
@@ -183,8 +195,7 @@ def calibration_figure(calibration: Calibration, path: Path) -> Path:
             label = f"{slot}: {judged.true:,} true of {judged.answers:,}"
             axes.errorbar(probability, true, error, fmt="o-", ms=4, lw=1, color=colour, label=label)
         axes.set_xlabel("probability given (tenths with ten or more answers)")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=9, loc="upper left")
+        _legend(axes)
     panels[0].set(ylim=(-0.03, 1.03), ylabel="share of true answers (± two standard errors)")
     return _save(figure, path)
 
@@ -200,7 +211,7 @@ def classification_figure(classification: Classification, path: Path) -> Path:
         axes.hist(values, 50, range=(low, high), color=colour, alpha=0.55, label=label)
     axes.axvline(0, color=TEXT, lw=1)
     axes.set(xlabel="score minus the threshold of its relation", ylabel="facts")
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
     axes.set_title(f"True or false? {classification.graph}: accuracy {classification.metrics['accuracy']:.3f}")
     return _save(figure, path)
 
@@ -227,6 +238,7 @@ def training_figure(history: History, metric: str, path: Path) -> Path:
 
 def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
     """The distribution of ranks, in bins that double, and the share of queries at each rank or better."""
+    ranks = dict(list(ranks.items())[:2])  # the model and a baseline
     figure = new_figure(11, 4)
     histogram, cumulative = figure.subplots(1, 2)
     n_bins = max(int(part.candidates.max()) for part in ranks.values()).bit_length()
@@ -245,7 +257,7 @@ def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
     cumulative.set(xscale="log", ylim=(0, 1.02), xlabel="rank", ylabel="share of queries at this rank or better")
     cumulative.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     cumulative.grid(color=OTHER, alpha=0.4, lw=0.5)
-    cumulative.legend(frameon=False, loc="lower right")
+    figure.legend(*cumulative.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=len(ranks))
     return _save(figure, path)
 
 
@@ -278,13 +290,14 @@ def spectrum_figure(harmony: Harmony, path: Path) -> Path:
 
 
 def explain_figure(explanation: Explanation, path: Path) -> Path:
-    """Contributions to the score of directions of W, and the estimated effects of removing training facts."""
-    contributions = [(d.contribution, " · ".join(d.facts[0].name) if d.facts else "") for d in explanation.directions]
-    contributions += [(explanation.rest, "all the rest")] if contributions else []
-    effects = {" · ".join(reason.fact): reason.effect for reason in (*explanation.reasons, *explanation.nearest)}
-    removed = sorted(((effect, fact) for fact, effect in effects.items()), key=lambda bar: -abs(bar[0]))
+    """The estimated effects of removing training facts and, with details, what directions of W contribute to the score."""
+    removed = [(reason.effect, " · ".join(reason.fact)) for reason in explanation.reasons]
+    contributions, details = [], explanation.details
+    if details is not None and details.directions:
+        contributions = [(d.contribution, " · ".join(d.facts[0].name) if d.facts else "") for d in details.directions]
+        contributions.append((details.rest, "all the rest"))
     directions = "contribution of directions of W to the score, each named by the training fact furthest along it"
-    panels = {directions: contributions, "change of the score if a training fact is removed (an estimate)": removed}
+    panels = {"change of the score if a training fact is removed (an estimate)": removed, directions: contributions}
     panels = {title: bars for title, bars in panels.items() if bars}
     figure = new_figure(9, 1.2 + sum(0.6 + 0.34 * len(bars) for bars in panels.values()))
     heights = [len(bars) + 1 for bars in panels.values()]

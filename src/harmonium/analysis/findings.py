@@ -1,6 +1,5 @@
 """Checks of a graph, each with a finding: repeated facts, leaks into test, redundant relations, unseen and odd names."""
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.spellings import DIFFERENCES, alike, simplify
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
@@ -193,20 +193,33 @@ def gini(counts: Tensor) -> float:
 
 
 def _names(vocabulary: Vocabulary) -> Finding:
-    """Names with stray spaces, and names that differ only in case, spaces or underscores.
+    """Names with stray blanks, and names that differ only in blanks or Unicode form, in case, or in punctuation.
 
     Several entities may share a label, so similar labels are no warning; similar identifiers are.
     """
     texts = dict.fromkeys([*vocabulary.ids, *(vocabulary.labels or ())])
     stray = [text for text in texts if text != text.strip() or "  " in text or not text.isprintable()]
-    similar: dict[str, list[str]] = {}
-    for text in vocabulary.names:
-        plain = unicodedata.normalize("NFKC", text).casefold().replace("_", " ")
-        similar.setdefault(" ".join(plain.split()), []).append(text)
-    groups = [group for group in similar.values() if len(group) > 1]
+    twins, examples = _twins(vocabulary.ids)
+    level = "warning" if stray or any(twins.values()) else "ok"
+    if vocabulary.labels is not None:
+        more, more_examples = _twins(vocabulary.labels)
+        twins = {kind: count + more[kind] for kind, count in twins.items()}
+        examples += more_examples
     plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
-    text = f"that differ only in case, spaces or underscores: {len(groups):,}; with stray spaces: {len(stray):,}"
-    level = "warning" if stray or (groups and vocabulary.labels is None) else "ok"
-    advice = f"trim and merge the names of {plural}: two spellings are learned as two {plural}"
-    examples = [*(" = ".join(map(repr, group[:3])) for group in groups[:EXAMPLES]), *map(repr, stray[:EXAMPLES])]
-    return Finding(f"names of {plural}", text, level, advice, {"alike": len(groups), "stray": len(stray)}, examples)
+    text = f"that differ only in blanks or Unicode form: {twins['blanks']:,}, in case: {twins['case']:,}, "
+    text += f"in punctuation: {twins['punctuation']:,}; with stray blanks: {len(stray):,}"
+    advice = f"unite the names of {plural} (--clean OUT --unite all): two spellings are learned as two {plural}"
+    numbers = {"alike": sum(twins.values()), **twins, "stray": len(stray)}
+    return Finding(f"names of {plural}", text, level, advice, numbers, [*examples, *map(repr, stray[:EXAMPLES])])
+
+
+def _twins(names: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The number of groups of names that differ in nothing else, by what differs; and examples."""
+    counts, examples = {}, []
+    for number, kind in enumerate(DIFFERENCES, start=1):
+        simpler = DIFFERENCES[: number - 1]
+        groups = [[names[index] for index in group] for group in alike(names, DIFFERENCES[:number])]
+        groups = [group for group in groups if len({simplify(name, simpler) for name in group}) > 1]
+        counts[kind] = len(groups)
+        examples += [" = ".join(map(repr, group[:3])) for group in groups[:EXAMPLES]]
+    return counts, examples

@@ -20,8 +20,9 @@ from harmonium.data.triples import Slot
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.config import EvaluateConfig, build
+from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.setting_values import build
 
 CANDIDATES: tuple[Literal["typed-all"], Literal["full"]] = ("typed-all", "full")
 CHUNK = 4096

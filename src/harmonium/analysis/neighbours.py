@@ -24,6 +24,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import one_line
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import Tabular
 
@@ -81,6 +82,9 @@ class Neighbourhood(Tabular):
     true: bool  # the triple itself is a known fact
     rank: float
 
+    def __repr__(self) -> str:
+        return one_line(self, *self.triple, f"{self.slot}s near it: {_names(self.token or self.composed)}")
+
     @property
     def columns(self) -> dict[str, list[Neighbour]]:
         """Titles and neighbours, to show side by side."""
@@ -106,6 +110,9 @@ class EntityNeighbourhood(Tabular):
     condition: float
     ridge: float
 
+    def __repr__(self) -> str:
+        return one_line(self, *self.triple, f"entities near the {self.slot}: {_names(self.token)}")
+
     @property
     def columns(self) -> dict[str, list[Neighbour]]:
         return {"nearest to the entity": self.entity, "nearest to its token": self.token}
@@ -115,6 +122,10 @@ class EntityNeighbourhood(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _names(neighbours: list[Neighbour]) -> str:
+    return ", ".join(neighbour.name for neighbour in neighbours[:3])
 
 
 def _records(**spaces: list[Neighbour]) -> list[dict[str, Any]]:

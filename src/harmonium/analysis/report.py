@@ -1,4 +1,4 @@
-"""A report of a run on one page: its results, its training, what it learned, and the commands that give every number.
+"""A report of a run on one page: results, missing facts, probabilities, problems of the data, training, what was learned.
 
 The page is one self-contained file, with figures as inline SVG; every name is escaped by the template, report.html.
 """
@@ -16,7 +16,10 @@ from harmonium.analysis.doctor import diagnose
 from harmonium.analysis.figures import inline_svg
 from harmonium.analysis.gain import gain as measure_gain
 from harmonium.analysis.neighbours import nearest_triples
+from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
 from harmonium.answers.classify import classify
+from harmonium.answers.complete import complete, probability_bands
+from harmonium.answers.hidden_facts import find_hidden
 from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import identifiers
 from harmonium.data.graph import SPLITS, Graph
@@ -25,6 +28,7 @@ from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics, describe_protocol, evaluate_scorer
 from harmonium.evaluation.metrics import METRICS, Ranks
 from harmonium.model.build import title
+from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest as manifests
 from harmonium.run.run import Run, open_run
@@ -35,6 +39,8 @@ from harmonium.runtime.version import __version__
 MARK = "harmonium report</title>"  # in every report
 MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the worst are shown
 FREQUENT, EXTREMES, MIN_QUERIES = 20, 10, 10  # how many of those; queries of a relation that may be best or worst
+MISSING, SHOWN = 1000, 20  # missing facts that are counted by probability, and those that are listed
+PLAIN = "without W: the same vectors, plain"
 Progress = Callable[[int], None]
 Rows = list[tuple[str, Metrics]]
 
@@ -89,6 +95,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     values: dict[str, Any] = {"run": run, "graph": run.graph, "title": title(run.config), "fact": fact}
     if run.evaluation:
         values |= _result_values(run, run.evaluation, limit, seed, progress)
+    values |= _missing_values(run, progress)
     values |= {
         "figure_training": inline_svg("training", figures.training_figure, run.history, run.config.train.metric),
         "figure_guises": inline_svg("guises", figures.guises_figure, run.model, run.graph, triples),
@@ -106,6 +113,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
         else:
             values |= {name: part.to_json(), f"figure_{name}": inline_svg(name, draw, part)}
     diagnosis = diagnose(run.graph, progress)
+    values["problems"] = [finding for finding in diagnosis.findings if finding.level != "ok"]
     if diagnosis.baseline:
         row = {"queries": len(diagnosis.baseline.ranks), **diagnosis.baseline.metrics}
         protocol = describe_protocol(diagnosis.baseline.protocol)
@@ -117,7 +125,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     values |= {"diagnosis": diagnosis, "settings": _settings(run.config), "manifest": manifest, "commands": commands}
     loader = PackageLoader("harmonium.analysis", "")
     page = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters |= {"metric": _metric, "isfigure": lambda value: hasattr(value, "__html__")}
+    page.filters |= {"metric": _metric, "percent": _percent, "isfigure": lambda value: hasattr(value, "__html__")}
     return page.get_template("report.html").render(values, metric_names=METRICS, splits=SPLITS, version=__version__)
 
 
@@ -134,6 +142,18 @@ def _calibration(run: Run) -> Calibration:
     if not calibration.fits:
         raise HarmoniumError(f"'{run.graph.name}' has too few validation facts to fit probabilities")
     return calibration
+
+
+def _missing_values(run: Run, progress: Progress | None) -> dict[str, Any]:
+    """The most probable missing facts, how many are how probable, and how many hidden facts such a list finds."""
+    rows = complete(run, top=MISSING, progress=progress)
+    names = [run.graph.names_of(run.graph.triple(row["head"], row["relation"], row["tail"]))[0] for row in rows[:SHOWN]]
+    return {
+        "missing": list(zip(names, rows, strict=False)),
+        "n_missing": len(rows),
+        "bands": probability_bands(rows),
+        "hidden": _or_reason(lambda: find_hidden(run, progress=progress)),
+    }
 
 
 def choose_examples(graph: Graph, count: int = 3) -> list[Triples]:
@@ -190,17 +210,30 @@ def _result_values(
         "ranks": ranks["model"],
         "rank_quantiles": ranks["model"].values(ties).quantile(torch.tensor([0.5, 0.9]).double()).tolist(),
         "figure_ranks": inline_svg("ranks", figures.ranks_figure, ranks, ties),
+        **_comparison_values(ranks, ties, title(run.config)),
     }
 
 
+def _comparison_values(ranks: dict[str, Ranks], ties: str, name: str) -> dict[str, Any]:
+    """The model with W and without it, where it has one."""
+    if PLAIN not in ranks:
+        return {}
+    comparison = PlainComparison.of(ranks["model"], ranks[PLAIN], ties)
+    both = {name: comparison.harmonic, PLAIN: comparison.plain}
+    rows = [(label, {"queries": comparison.queries, **metrics}) for label, metrics in both.items()]
+    return {"comparison": comparison, "comparison_rows": rows}
+
+
 def _ranks(run: Run, protocol: EvaluateConfig, limit: int, seed: int, progress: Progress | None) -> dict[str, Ranks]:
-    """Ranks of the model and of the frequency baseline on the same queries, at most `limit`."""
+    """Ranks of the model, of the frequency baseline and of the model without W on the same queries, at most `limit`."""
     triples = run.graph.split(protocol.split)
     sides = 2 if protocol.side == "both" else 1
     if sides * len(triples) > limit:
         order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(seed))
         triples = triples[order[: max(limit // sides, 1)]]
     scorers: dict[str, Scorer] = {"model": run.model, "frequency baseline": Frequency(run.graph)}
+    if isinstance(run.model.form, Harmony):
+        scorers[PLAIN] = without_harmony(run.model)
     return {
         name: evaluate_scorer(scorer, run.graph, protocol, triples, progress=progress).ranks
         for name, scorer in scorers.items()
@@ -229,6 +262,13 @@ def _metric(value: float, name: str) -> str:
     return f"{value:,.{digits}f}".replace("-", "−")
 
 
+def _percent(probability: float | None) -> str:
+    """As the command line prints probabilities."""
+    if probability is None:
+        return "–"
+    return "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
+
+
 # Settings and commands -------------------------------------------------------------------------------------------------
 
 
@@ -242,9 +282,9 @@ def _settings(config: Config) -> list[dict[str, Any]]:
             key, _, value = line.partition(" = ")
             values[group + key] = value
     rows = []
-    for key, default, text in describe():
-        value = values.get(key, "")
-        rows.append({"key": key, "value": value, "default": default, "help": text, "changed": value != default})
+    for row in describe():
+        value = values.get(row.key, "")
+        rows.append(row._asdict() | {"value": value, "changed": value != row.default})
     return rows
 
 
@@ -263,6 +303,7 @@ def _commands(run: Run, limit: int, seed: int, triples: Sequence[Triples]) -> di
         "doctor": [["doctor", run.config.data]],
         "classify": [["classify", folder, "--seed", str(seed)]],
         "calibrate": [["calibrate", folder]],
+        "complete": [["complete", folder, "--top", str(MISSING)]],
         "neighbours": [["neighbours", folder, *identifiers(run.graph, t.to_rows()[0].tolist())] for t in triples],
     }
     if run.evaluation:

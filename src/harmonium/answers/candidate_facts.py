@@ -118,6 +118,12 @@ class CandidateSearch:
         pairs = [search.best_pairs(slot, per_question, progress) for slot in asked]
         return search.rate(torch.cat(pairs).unique())
 
+    def of_pair(self, head: int, relation: int, tail: int) -> CandidateFacts:
+        """One triple as a candidate; none if it is known or what the graph's regularities exclude."""
+        if self.typed and not self.types.sizes[relation]:
+            return CandidateFacts.cat([])
+        return _RelationSearch(self, relation, (Slot.HEAD, head)).rate_pair(head, tail)
+
 
 @dataclass(frozen=True)
 class _Side:
@@ -213,6 +219,17 @@ class _RelationSearch:
         head, tail = head[~is_second], tail[~is_second]
         facts, reversed = self._rate(head, tail), self._rate(tail, head)
         return CandidateFacts(facts.triples, facts.scores, (facts.features + reversed.features) / 2)
+
+    def rate_pair(self, head: int, tail: int) -> CandidateFacts:
+        """One pair of entities, if it is a candidate."""
+        rows = []
+        for slot, entity in ((Slot.HEAD, head), (Slot.TAIL, tail)):
+            side = self.sides[slot]
+            rows.append((side.is_open & (side.entities == entity)).nonzero()[:, 0])
+        excluded = self._excluded(Slot.HEAD, torch.tensor([head]))[1]
+        if not len(rows[0]) or not len(rows[1]) or (excluded == tail).any():
+            return CandidateFacts.cat([])
+        return self.rate(rows[0] * self.n_tails + rows[1])
 
     def _rate(self, head: Tensor, tail: Tensor) -> CandidateFacts:
         heads, tails = self.sides[Slot.HEAD], self.sides[Slot.TAIL]

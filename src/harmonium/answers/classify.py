@@ -17,15 +17,17 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.probability import calibration_for, optional_floats
-from harmonium.answers.score import Facts, batches_of_facts
-from harmonium.data.fact_file import read_labelled
+from harmonium.answers.score import Facts
+from harmonium.data.fact_file import read_labelled, read_triples
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
+from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.frames import ResultList
+from harmonium.runtime.frames import ResultList, index_of
 
 CHUNK = 8192  # triples scored at once
 DRAWS = 50  # attempts among the entities seen in that slot, then as many among all entities
@@ -37,19 +39,22 @@ def classify(
     labelled: str | Path | Sequence[str | Path] | None = None,
     seed: int = 0,
     device: str = "auto",
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
 ) -> Classification:
     """Choose a threshold for each relation on validation facts, and judge them on test facts.
 
-    `labelled` is a folder with classification_valid.txt and classification_test.txt, or two such files. Default: the
-    run's own splits, with as many false facts made from them. `label_facts` applies the thresholds to other facts.
+    `labelled` is a folder with classification_valid.txt and classification_test.txt, or two such files (or frames, with
+    a column `label`). Default: the run's own splits, with as many false facts made from them. `on_bad` and `options`
+    are those of `score`. `label_facts` applies the thresholds to other facts.
 
     >>> harmonium.classify("runs/demo").metrics["accuracy"]
     """
-    run = open_run(run)
-    if labelled:
-        valid_file, test_file = _labelled_files(labelled)
-        valid, test = read_labelled(valid_file, run.graph), read_labelled(test_file, run.graph)
-        source = f"{valid_file.name} and {test_file.name}"
+    run, skipped = open_run(run), SkippedRows.of(on_bad)
+    if labelled is not None and not (isinstance(labelled, list | tuple) and not labelled):
+        files = _labelled_files(labelled)
+        valid, test = (read_labelled(file, run.graph, skipped, **options) for file in files)
+        source = " and ".join(file.name if isinstance(file, Path) else type(file).__name__ for file in files)
     else:
         generator = torch.Generator().manual_seed(seed)
         valid, test = labelled_split(run.graph, "valid", generator), labelled_split(run.graph, "test", generator)
@@ -57,13 +62,19 @@ def classify(
     return classify_triples(run.model_on(device), run.graph, valid, test, source=source)
 
 
-def _labelled_files(labelled: str | Path | Sequence[str | Path]) -> tuple[Path, Path]:
-    files = [Path(file) for file in ([labelled] if isinstance(labelled, str | Path) else labelled)]
-    if len(files) == 1 and files[0].is_dir():
+def _labelled_files(labelled: Any) -> tuple[Any, Any]:
+    if isinstance(labelled, str | Path) and Path(labelled).is_dir():
+        labelled = [labelled]
+    files = [Path(file) if isinstance(file, str) else file for file in labelled] if _is_list(labelled) else [labelled]
+    if len(files) == 1 and isinstance(files[0], Path) and files[0].is_dir():
         return files[0] / "classification_valid.txt", files[0] / "classification_test.txt"
     if len(files) != 2:
         raise HarmoniumError(f"--labelled is one folder or two files, valid and test; given: {len(files)}")
     return files[0], files[1]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 @dataclass(frozen=True)
@@ -78,18 +89,25 @@ class LabelledFact:
         return asdict(self)
 
 
-def label_facts(run: Run | str | Path, facts: Facts, classification: Classification) -> ResultList[LabelledFact]:
-    """Label the facts of a file, or of a list of names, by the thresholds of a classification.
+def label_facts(
+    run: Run | str | Path,
+    facts: Facts,
+    classification: Classification,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
+) -> ResultList[LabelledFact]:
+    """Label facts, given and read as those of `score`, by the thresholds of a classification.
 
     >>> label_facts("runs/demo", "facts.tsv", harmonium.classify("runs/demo"))
     """
-    run = open_run(run)
-    calibration, results = calibration_for(run), ResultList[LabelledFact]()
-    for batch in batches_of_facts(facts, run.graph):
+    run, skipped = open_run(run), SkippedRows.of(on_bad)
+    calibration, results, kept = calibration_for(run), ResultList[LabelledFact](), list[int]()
+    for batch in read_triples(facts, run.graph, skipped, kept, **options):
         labels = classification.label(run.model, batch).tolist()
         probability = calibration.of_facts(run.model, run.graph, batch)
         probabilities = optional_floats(probability, len(batch))
         results += map(LabelledFact, run.graph.names_of(batch), labels, probabilities)
+    results.notes, results.index_of_rows = tuple(skipped.notes()), index_of(facts, kept)
     return results
 
 
@@ -122,7 +140,7 @@ def classify_triples(
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Displayed):
     """Thresholds chosen on validation facts, and the test facts that judge them."""
 
     graph: str
@@ -134,6 +152,11 @@ class Classification:
     scores: Tensor  # (n,) float64, of the test facts
     labels: Tensor  # (n,) bool
     relation: Tensor  # (n,) int64
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, self.graph, f"accuracy {self.metrics['accuracy']:.3f}", f"{len(self.labels):,} test facts"
+        )
 
     def label(self, model: GradientGraph, triples: Triples) -> Tensor:
         """(n,) bool: whether the score of each triple reaches the threshold of its relation."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
+from harmonium.answers.destinations import check_destination, send
 from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
 from harmonium.answers.open_or_train import open_or_train
 from harmonium.answers.probability import optional_floats
@@ -18,6 +19,7 @@ from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.result_file import check_path, write_rows
 from harmonium.data.columns import COLUMNS
 from harmonium.data.graph import Graph
+from harmonium.data.neo4j_address import is_neo4j
 from harmonium.data.triples import Slot, Triples
 from harmonium.run.run import Run
 from harmonium.runtime import distributed, torchrun
@@ -28,7 +30,7 @@ BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability
 
 
 def complete(
-    graph_or_run: Run | Graph | str | Path,
+    graph_or_run: Any,
     relations: str | Sequence[str] | None = None,
     top: int = 1000,
     typed: bool = True,
@@ -40,6 +42,7 @@ def complete(
     minutes: float | None = None,
     folder: str | Path | None = None,
     overwrite: bool = False,
+    to: str | None = None,
     **options: Any,
 ) -> ResultList[dict[str, Any]]:
     """The most probable facts that a graph lacks, of some relations or (default) of all, most probable first.
@@ -52,12 +55,14 @@ def complete(
     slots that an entity fills; `only_empty` to (head, relation, ?) without any known answer. A fact of a symmetric
     relation is listed in one direction, with the entity that the graph names first as the head. The probabilities add up
     to the number of true facts if the graph lacks about as many facts as its validation split holds. `reasons` gives each
-    fact a reason in words. With `out` the facts are also written to that file.
+    fact a reason in words. With `out` the facts are also written to that file; with `to` they are merged into a Neo4j
+    database (bolt://HOST/DATABASE), or the file is one for `neo4j`, `graphrag` or `lightrag`.
 
     >>> harmonium.complete("facts.csv", out="missing.csv")
     >>> harmonium.complete("runs/demo", "borders", top=20)
     """
-    if out is not None:
+    check_destination(to, out)
+    if out is not None and (to is None or is_neo4j(to)):
         check_path(out)
     run = open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **options)
     names = [relations] if isinstance(relations, str) else relations
@@ -68,10 +73,12 @@ def complete(
         missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
     is_main = torchrun.rank() == 0
     rows = missing.to_rows(run.graph, find_reasons(run, missing.triples, progress) if reasons and is_main else None)
-    if out is not None and is_main:
+    if to is not None and is_main:
+        send(to, rows, run, out, bool(options.get("allow_internal")))
+    if out is not None and (to is None or is_neo4j(to)) and is_main:
         rounded = ({name: _round(cell) for name, cell in row.items()} for row in rows)
         write_rows(out, rounded, str(run.path))
-    return ResultList(rows)
+    return ResultList(rows, f"missing from {run.graph.name}")
 
 
 def _round(cell: Any) -> Any:
@@ -91,7 +98,8 @@ def missing_facts_of(
     given = slot, run.graph.entities.index(name)
     calibration = fact_calibration_for(run, typed, progress)
     search = CandidateSearch.prepare(run.model, run.graph, typed=typed)
-    return ResultList(find_missing(search, None, top, calibration, given).to_rows(run.graph))
+    missing = find_missing(search, None, top, calibration, given)
+    return ResultList(missing.to_rows(run.graph), f"missing facts of {name}")
 
 
 @dataclass(frozen=True)

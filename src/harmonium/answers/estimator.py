@@ -1,38 +1,42 @@
-"""LinkPredictor: fit, predict and score on DataFrames of head, relation, tail, with the conventions of scikit-learn.
+"""LinkPredictor: fit, predict and score on tables of head, relation, tail, with the conventions of scikit-learn.
 
 scikit-learn itself is not needed: the constructor only stores, `get_params` and `set_params` let `clone` and searches
-work, and what was learned ends in an underscore.
+work, and what was learned ends in an underscore. tests/answers/test_scikit_learn.py runs its own checks.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from harmonium.answers.classify import Classification, classify_triples, labelled_split
-from harmonium.answers.predict import answer_all
+from harmonium.answers.predict import answer_table
 from harmonium.answers.probability import calibration_for
-from harmonium.answers.query import ask
 from harmonium.data.columns import COLUMNS
 from harmonium.data.datasets import load
-from harmonium.data.entity_types import EntityTypes
-from harmonium.data.names import LINE_BREAKS
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.fact_file import fact_table, read_rows
+from harmonium.data.triples import Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import ResultList
+from harmonium.runtime.setting_values import Overrides, full_key, full_keys
 from harmonium.training.train import train
+
+NO_SETTINGS = ("preset", "minutes", "overrides")  # parameters of LinkPredictor that are no settings
 
 
 class LinkPredictor:
     """Learns from true facts; labels other facts true or false, and answers open queries.
+
+    Tables have columns head, relation and tail: pandas or polars frames, lists of rows or arrays.
 
     >>> LinkPredictor(epochs=20).fit(facts).answer(pandas.DataFrame({"head": ["Austria"], "relation": ["borders"]}))
     """
@@ -47,7 +51,8 @@ class LinkPredictor:
         epochs: int | None = None,
         learning_rate: float | None = None,
         seed: int = 0,
-        overrides: Sequence[str] = (),  # any other setting, such as "train.n3=0.1"
+        overrides: Overrides = (),  # a dict of settings, or "key=value" each
+        **settings: Any,  # any other setting by its name, such as n3=0.1, and as for `train` model=..., dim=..., lr=...
     ) -> None:
         self.preset = preset
         self.minutes = minutes
@@ -58,45 +63,78 @@ class LinkPredictor:
         self.learning_rate = learning_rate
         self.seed = seed
         self.overrides = overrides
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def _named_params(cls) -> dict[str, Any]:
+        """The parameters that the constructor names, with their defaults."""
+        parameters = inspect.signature(cls).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is not each.VAR_KEYWORD}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters as the constructor was given them."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        """The parameters as the constructor was given them; what was learned ends in an underscore."""
+        settings = [name for name in vars(self) if not name.startswith("_") and not name.endswith("_")]
+        return {name: getattr(self, name) for name in dict.fromkeys([*self._named_params(), *settings])}
 
     def set_params(self, **params: Any) -> LinkPredictor:
-        known = self.get_params()
+        """Change parameters; any setting is one."""
         for name, value in params.items():
-            if name not in known:
-                raise HarmoniumError(f"LinkPredictor has no parameter '{name}'; there are {', '.join(known)}")
+            if name not in self.get_params():
+                try:
+                    full_key(Config, name, value)
+                except HarmoniumError as error:
+                    known = ", ".join(self._named_params())
+                    raise HarmoniumError(
+                        f"LinkPredictor has no parameter '{name}'; there are {known} and every setting ({error})"
+                    ) from None
             setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = (f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default)
+        defaults = self._named_params()
+        changed = (f"{k}={v!r}" for k, v in self.get_params().items() if k not in defaults or v is not defaults[k])
         return f"LinkPredictor({', '.join(changed)})"
 
+    def _settings(self) -> dict[str, Any]:
+        """The settings that stay fixed, by their full names; those given by any other name count over the parameters."""
+        named = self._named_params()
+        given = {name: value for name, value in self.get_params().items() if name not in NO_SETTINGS}
+        others = {name: value for name, value in given.items() if name not in named}
+        chosen = {name: value for name, value in given.items() if name in named and value is not None}
+        return full_keys(Config, chosen) | full_keys(Config, self.overrides) | full_keys(Config, others)
+
     def fit(self, X: Any, y: Any = None) -> LinkPredictor:
-        """Train on the facts of a frame; with labels `y`, on the true ones. One in twenty is kept for validation."""
-        given = {f"model.{name}": getattr(self, name) for name in ("composition", "entity_dim", "harmony")}
-        given |= {f"train.{name}": getattr(self, name) for name in ("epochs", "learning_rate", "seed")}
-        overrides = [f"{key}={str(value).lower()}" for key, value in given.items() if value is not None]
-        facts = _table(X, COLUMNS)
-        graph = load(facts if y is None else facts.filter(_labels(y, len(X))), seed=self.seed, valid=0.05, test=0)
-        self.run_ = train(graph, self.preset, overrides=[*overrides, *self.overrides], minutes=self.minutes)
-        self.graph_, self.classes_ = self.run_.graph, np.array([False, True])
+        """Train on facts, a table or anything else that `load` reads; with labels `y`, on the true rows of a table.
+
+        One fact in twenty is kept for validation.
+        """
+        facts, settings = X, self._settings()
+        if y is not None:
+            facts = fact_table(X)
+            facts = facts.filter(_labels(y, len(facts)))
+        seed = Config.of({}, {"train.seed": settings.get("train.seed", 0)}).train.seed
+        graph = load(facts, seed=seed, valid=0.05, test=0)
+        self.run_ = train(graph, self.preset, overrides=settings, minutes=self.minutes)
+        self.graph_, self.classes_, self.n_features_in_ = self.run_.graph, np.array([False, True]), len(COLUMNS)
         self.classifier_: Classification | None = None
+        with suppress(HarmoniumError):  # `predict` says what is wrong
+            self.classifier_ = self._thresholds()
         return self
+
+    def _thresholds(self) -> Classification:
+        """Thresholds of the relations, by validation facts (training facts, where there are none) and as many false ones."""
+        split, seed = "valid" if len(self.graph_.valid) else "train", self.run_.config.train.seed
+        labelled = labelled_split(self.graph_, split, torch.Generator().manual_seed(seed))
+        return classify_triples(self.run_.model, self.graph_, labelled, labelled)
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
         """(n,): whether each fact is labelled true, by thresholds fitted on validation facts and sampled negatives."""
         triples, seen = self._triples(X)
-        if self.classifier_ is None:
-            valid = labelled_split(self.graph_, "valid", torch.Generator().manual_seed(self.seed))
-            self.classifier_ = classify_triples(self.run_.model, self.graph_, valid, valid)
+        classifier = self.classifier_ or self._thresholds()
         labels = np.zeros(len(seen), dtype=bool)
         if len(triples):
-            labels[seen] = self.classifier_.label(self.run_.model, triples).numpy()
+            labels[seen] = classifier.label(self.run_.model, triples).numpy()
         return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -110,7 +148,10 @@ class LinkPredictor:
         if len(triples):
             probability = calibration_for(self.run_).of_facts(self.run_.model, self.graph_, triples)
             if probability is None or probability.isnan().any():
-                raise HarmoniumError("too few validation facts to fit probabilities; fit on more facts")
+                raise HarmoniumError(
+                    "too few validation facts to fit probabilities, or scores that say nothing about them; fit on more "
+                    "facts or for more epochs"
+                )
             true[seen] = probability.numpy()
         return np.stack([1 - true, true], axis=1)
 
@@ -120,7 +161,8 @@ class LinkPredictor:
         Facts known from training, and those of X, do not count against each other; a fact with an unseen name scores 0.
         """
         if y is not None:
-            return float((self.predict(X) == _labels(y, len(X))).mean())
+            labels = self.predict(X)
+            return float((labels == _labels(y, len(labels))).mean())
         triples, seen = self._triples(X)
         if not len(triples):
             return 0.0
@@ -130,26 +172,13 @@ class LinkPredictor:
     def answer(self, X: Any, top: int = 10, new_only: bool = False) -> ResultList[dict[str, Any]]:
         """The best answers to each row, in which one of head, relation and tail is missing; `to_frame()` makes a table."""
         self._check_fitted()
-        rows = _table(X, [name for name in COLUMNS if name in X.columns]).to_dicts()
-        queries = [ask(self.graph_, **row) for row in rows]
-        calibration, types = calibration_for(self.run_), EntityTypes.infer(self.graph_)
-        results: dict[int, list[dict[str, Any]]] = {}
-        for slot in Slot:
-            numbers = [number for number, query in enumerate(queries) if query.slot is slot]
-            if not numbers:
-                continue
-            triples = Triples.cat([queries[number].triple for number in numbers])
-            answers = answer_all(self.run_.model, self.graph_, slot, triples, top, new_only, calibration, types=types)
-            for number, best in zip(numbers, answers, strict=True):
-                given = {"question": number, **dict.fromkeys(COLUMNS), **rows[number]}
-                results[number] = [given | answer.to_json() for answer in best]
-        return ResultList(row for number in range(len(rows)) for row in results[number])
+        return answer_table(self.run_, X, top, new_only)
 
     def _triples(self, X: Any) -> tuple[Triples, NDArray[np.bool_]]:
-        """The facts of a frame whose names are all known, and which rows (n,) those are."""
+        """The facts of a table whose names are all known, and which rows (n,) those are."""
         self._check_fitted()
         entities, relations = self.graph_.entities, self.graph_.relations
-        facts = _table(X, COLUMNS).rows()
+        facts = [(row["head"], row["relation"], row["tail"]) for _, row in read_rows(X)]
         seen = [head in entities and relation in relations and tail in entities for head, relation, tail in facts]
         known = [
             [entities.index(head), relations.index(relation), entities.index(tail)]
@@ -158,24 +187,27 @@ class LinkPredictor:
         ]
         return Triples.from_rows(known), np.array(seen, dtype=bool)
 
+    # scikit-learn asks for these ---------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "run_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn should know: rows are names, not numbers, and labels may be left out."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        inputs = InputTags(two_d_array=True, string=True, categorical=True)
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=inputs)
+
     def _check_fitted(self) -> None:
-        if not hasattr(self, "run_"):
-            raise HarmoniumError("this LinkPredictor is not fitted; call fit(facts) first")
+        if self.__sklearn_is_fitted__():
+            return
+        kinds: tuple[type, ...] = (HarmoniumError,)
+        if "sklearn" in sys.modules:  # whose users expect its own error
+            from sklearn.exceptions import NotFittedError
 
-
-def _table(X: Any, columns: Sequence[str]) -> pl.DataFrame:
-    """These columns of a pandas or polars frame as text; missing cells are null."""
-    if not hasattr(X, "columns"):
-        raise HarmoniumError(
-            f"give a pandas or polars frame with columns {', '.join(COLUMNS)}, not a {type(X).__name__}"
-        )
-    if absent := [name for name in columns if name not in X.columns]:
-        raise HarmoniumError(
-            f"no column '{absent[0]}' among {', '.join(map(str, X.columns))}; facts are {', '.join(COLUMNS)}"
-        )
-    cells = {name: [None if c is None or c != c else str(c) for c in X[name].to_list()] for name in columns}
-    table = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
-    return table.with_columns(pl.all().str.replace_all(LINE_BREAKS, " "))
+            kinds = (HarmoniumError, NotFittedError)
+        raise type("NotFittedError", kinds, {})("this LinkPredictor is not fitted; call fit(facts) first")
 
 
 def _labels(y: Any, count: int) -> NDArray[np.bool_]:

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from harmonium.data.datasets import load
-from harmonium.data.graph import Graph
-from harmonium.data.triples import Triples
+from harmonium.data.fact_file import reject_name
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.reading_options import split_keywords
+from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
@@ -19,14 +23,15 @@ from harmonium.evaluation.expert_weights import learn_weights
 from harmonium.evaluation.rounding_check import check_rounding
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
-from harmonium.runtime.config import EvaluateConfig, build
+from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.setting_values import build
 from harmonium.runtime.untrusted import is_file
 
 
 def evaluate(
     run: Run | str | Path | Sequence[Run | str | Path],
-    data: str | Path | Graph | None = None,
+    data: Any = None,
     chunk: int | None = None,
     progress: Callable[[int], None] | None = None,
     weights: Sequence[float] | str = "equal",
@@ -37,17 +42,22 @@ def evaluate(
 
     Several runs are ranked together as a product of experts with `weights`: one number per run, "equal" (all 1) or
     "learned" (on the validation facts of the first run's graph).
-    A file as `data` is ranked whole, and the facts of the run's graph are filtered as well.
+    `data` may also be the name of a split. A file, or facts in memory (a list, a frame, an array), are ranked whole, and
+    the facts of the run's graph are filtered as well; options of `load` say how to read it, and on_bad="skip" leaves out
+    facts with unknown names.
     `rounding_check` facts are also scored in float64, to count the ranks that depend on rounding.
 
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
+    if isinstance(data, str) and data in SPLITS and not Path(data).exists():
+        data, protocol = None, {"split": data, **protocol}
     runs = [open_run(each) for each in ([run] if isinstance(run, Run | str | Path) else run)]
+    reading, protocol = split_keywords(protocol)
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
     experts = product_of_experts(runs, _expert_weights(runs, weights, chosen))
     scorer = experts if len(runs) > 1 else runs[0].model
-    graph = _graph_to_rank(runs[0].graph, data, chosen.split)
+    graph = _graph_to_rank(runs[0].graph, data, chosen.split, reading)
     with distributed.process_group() as world:
         evaluation = evaluate_scorer(scorer, graph, chosen, chunk=chunk, progress=progress, world=world)
     if experts.weights is not None:
@@ -74,26 +84,50 @@ def _expert_weights(
     return learn_weights(models, runs[0].graph).weights
 
 
-def _graph_to_rank(graph: Graph, data: str | Path | Graph | None, split: str) -> Graph:
+def _graph_to_rank(graph: Graph, data: Any, split: str, reading: dict[str, Any]) -> Graph:
     """The run's graph, another in its ids, or the run's with the facts of a file as the split."""
     if data is None:
         return graph
-    if isinstance(data, Graph) or not is_file(data):
-        return _translate(graph, data if isinstance(data, Graph) else load(data))
-    facts = _translate(graph, load(data, valid=0, test=0))
+    is_name = isinstance(data, str | Path) and not is_file(data)
+    if isinstance(data, Graph) or is_name:
+        return _translate(graph, load(data, **reading), reading)
+    facts = _translate(graph, load(data, valid=0, test=0, **reading), reading)
     splits = graph.splits | {split: facts.train}
-    return replace(graph, name=facts.name, train=splits["train"], valid=splits["valid"], test=splits["test"])
+    train, valid, test = splits.values()
+    return replace(graph, name=facts.name, train=train, valid=valid, test=test, notes=facts.notes)
 
 
-def _translate(graph: Graph, other: Graph) -> Graph:
-    """The facts of another graph in the ids of this one."""
-    entities = torch.tensor([graph.entities.index(name) for name in other.entities.ids], dtype=torch.int64)
-    relations = torch.tensor([graph.relations.index(name) for name in other.relations.ids], dtype=torch.int64)
-    train, valid, test = (
-        Triples(entities[facts.head], relations[facts.relation], entities[facts.tail])
-        for facts in other.splits.values()
-    )
-    return replace(graph, name=other.name, train=train, valid=valid, test=test)
+def _translate(graph: Graph, other: Graph, reading: dict[str, Any]) -> Graph:
+    """The facts of another graph in the ids of this one; those with unknown names are an error, or skipped."""
+    skipped = SkippedRows(reading.get("on_bad", "error"))
+    entities, relations = _ids(graph.entities, other.entities), _ids(graph.relations, other.relations)
+    splits = []
+    for split, facts in other.splits.items():
+        ids = replace(facts, head=entities[facts.head], relation=relations[facts.relation], tail=entities[facts.tail])
+        unknown = {slot: ids[slot] < 0 for slot in Slot}
+        for slot, rows in unknown.items():
+            vocabulary, theirs = (
+                getattr(g, "relations" if slot is Slot.RELATION else "entities") for g in (graph, other)
+            )
+            for row in rows.nonzero()[:, 0].tolist():
+                name = theirs.ids[int(facts[slot][row])]
+                reject_name(
+                    skipped,
+                    vocabulary,
+                    name,
+                    other.name,
+                    f": {split} fact {row + 1}" if len(other.valid) or len(other.test) else f": fact {row + 1}",
+                )
+        splits.append(ids[~(unknown[Slot.HEAD] | unknown[Slot.RELATION] | unknown[Slot.TAIL])])
+    skipped.finish()
+    train, valid, test = splits
+    return replace(graph, name=other.name, train=train, valid=valid, test=test, notes=(*other.notes, *skipped.notes()))
+
+
+def _ids(vocabulary: Vocabulary, other: Vocabulary) -> Tensor:
+    """(n,) the id of each name of another vocabulary, -1 where it is not known or not unique."""
+    matches = (vocabulary.find(name) for name in other.ids)
+    return torch.tensor([ids[0] if len(ids) == 1 else -1 for ids in matches], dtype=torch.int64)
 
 
 def product_of_experts(runs: Sequence[Run], weights: Sequence[float] | None = None) -> Ensemble:

@@ -1,16 +1,19 @@
-"""Vectors by name for other tools (Parquet, npz, FAISS), and plain models for PyKEEN."""
+"""Vectors by name for other tools (Parquet, npz, FAISS), plain models for PyKEEN and Neo4j, and runs for the Hub."""
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from harmonium.answers import gds_files, hub_folder
 from harmonium.data.graph import Graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Sum
+from harmonium.run.run import FILES as RUN_FILES
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
@@ -21,23 +24,32 @@ FORMATS = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
 FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its entities
 PYKEEN = ("distmult", "complex", "hole")
 PYKEEN_FILES = ("pykeen.npz", "pykeen.json", "load_pykeen.py")
+HUB_FILES = ("README.md", "config.json", "graph.json", ".gitattributes", "run.json", *RUN_FILES)
+FOLDERS: dict[str, Sequence[str]] = {
+    "pykeen": PYKEEN_FILES,
+    "gds": gds_files.FILES,
+    "hub": HUB_FILES,
+}  # and their files
 
 
 def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwrite: bool = False) -> list[Path]:
-    """Write the vectors of a run with their names, or (`to="pykeen"`) a folder that PyKEEN loads; returns the paths.
+    """Write the vectors of a run with their names, or a folder for another tool (`to`); returns the paths.
 
     The ending of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner
     product with their names in .faiss.json. Vectors are those that scores are made of: of unit length if normalised.
+    Folders: `pykeen` loads a plain model into PyKEEN, `gds` a plain DistMult into Neo4j's Graph Data Science, and `hub` is
+    the run with a model card, as a repository of the Hugging Face Hub; `Run.load` opens it.
 
     >>> harmonium.export("runs/demo", "vectors.parquet")
+    >>> harmonium.export("runs/demo", "my-model", to="hub")
     """
     run, out = open_run(run), Path(out)
     kind = to or FORMATS.get(out.suffix)
-    if kind not in (*FORMATS.values(), "pykeen"):
-        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to pykeen")
+    if kind not in (*FORMATS.values(), *FOLDERS):
+        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to {', '.join(FOLDERS)}")
     _check_replaceable(out, kind, overwrite)
-    if kind == "pykeen":
-        return _write_pykeen(run, out)
+    if kind in FOLDERS:
+        return _write_folder(run, out, kind)
     files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
     written = [out.with_name(out.name + ending) for ending in files]
     try:
@@ -51,9 +63,9 @@ def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwr
 
 def _check_replaceable(out: Path, kind: str, overwrite: bool) -> None:
     """Refuse to replace what no earlier export wrote, or anything unless `overwrite`."""
-    if kind == "pykeen" and overwrite and out.is_dir():
-        check_replaceable(out, PYKEEN_FILES.__contains__)
-    elif out.exists() and not (overwrite and out.is_file() and kind != "pykeen"):
+    if kind in FOLDERS and overwrite and out.is_dir():
+        check_replaceable(out, FOLDERS[kind].__contains__)
+    elif out.exists() and not (overwrite and out.is_file() and kind not in FOLDERS):
         raise HarmoniumError(f"{out} exists; choose another name, or say --overwrite to replace an earlier export")
     names = out.with_name(out.name + FAISS_NAMES)
     if kind == "faiss" and names.exists() and not out.exists():  # an earlier export has both
@@ -106,18 +118,27 @@ def _faiss(tables: dict[str, VectorTable]) -> dict[str, bytes]:
     return {"": faiss.serialize_index(index).tobytes(), FAISS_NAMES: storage.to_json(list(names))}
 
 
-def _write_pykeen(run: Run, out: Path) -> list[Path]:
-    """A folder with tensors, names and the script that makes a PyKEEN model of them."""
+def _write_folder(run: Run, out: Path, kind: str) -> list[Path]:
+    """A folder for another tool, whose files replace those of an earlier export."""
+    if kind == "hub":
+        with replace_files(out) as temporary:
+            return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
+    contents = _pykeen_files(run) if kind == "pykeen" else gds_files.gds_files(run)
+    with replace_files(out) as temporary:
+        for name, content in contents.items():
+            storage.write(temporary / name, content)
+    return [out / name for name in contents]
+
+
+def _pykeen_files(run: Run) -> dict[str, bytes]:
+    """Tensors, names and the script that makes a PyKEEN model of them."""
     tensors, description = pykeen_parts(run)
     contents = (
         _npz_bytes({name: value.numpy() for name, value in tensors.items()}),
         json.dumps(description, ensure_ascii=False, indent=1).encode(),
         Path(__file__).with_name("load_pykeen.py").read_bytes(),
     )
-    with replace_files(out) as temporary:
-        for name, content in zip(PYKEEN_FILES, contents, strict=True):
-            storage.write(temporary / name, content)
-    return [out / name for name in PYKEEN_FILES]
+    return dict(zip(PYKEEN_FILES, contents, strict=True))
 
 
 def pykeen_parts(run: Run) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

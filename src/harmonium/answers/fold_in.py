@@ -13,18 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph, Note
+from harmonium.data.skipped_rows import OnBad
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.config import TrainConfig
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import reserve
 from harmonium.training.losses import contrastive_loss, contrastive_scores
@@ -41,22 +44,24 @@ LEARNING_RATE = 0.3  # times the root mean square of the start vectors; decays l
 
 def add(
     run: Run | str | Path,
-    facts: str | Path | Graph,
+    facts: Any,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
+    **reading: Any,
 ) -> tuple[Run, FoldIn]:
     """Add entities never seen in training, from a few facts about them; every other vector stays as it is.
 
-    `facts` is a file of head, relation, tail with new names beside known ones; relations must be known.
+    `facts` are a file of head, relation, tail or anything else that `load` reads, with new names beside known ones;
+    relations must be known. `reading` are options of `load`: on_bad="skip" leaves out bad rows and unknown relations.
 
     >>> harmonium.add("runs/demo", "facts.tsv", out="runs/more")[1].names
     """
     run = open_run(run)
     if out is not None:
         reserve(out, overwrite)
-    new_facts = facts if isinstance(facts, Graph) else load(facts, valid=0, test=0)
-    fold_in = extend(run.graph, new_facts)
+    new_facts = load(facts, valid=0, test=0, **reading)
+    fold_in = extend(run.graph, new_facts, reading.get("on_bad", "error"))
     model = add_entities(run.model, fold_in, run.config.train, progress)
     evaluation = evaluate_with_baselines(model, fold_in.graph, run.config.evaluate)
     extended = replace(run, graph=fold_in.graph, model=model, evaluation=evaluation)
@@ -64,7 +69,7 @@ def add(
 
 
 @dataclass(frozen=True)
-class FoldIn:
+class FoldIn(Displayed):
     """A graph with new entities, which come last, and the facts they are solved from."""
 
     graph: Graph
@@ -72,16 +77,21 @@ class FoldIn:
     first: int  # id of the first new entity
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.graph.n_entities - self.first:,} new entities", *self.names[:3])
+
     @property
     def names(self) -> list[str]:
         """Of the new entities."""
         return [self.graph.entities.name(index) for index in range(self.first, self.graph.n_entities)]
 
 
-def extend(graph: Graph, new_facts: Graph) -> FoldIn:
+def extend(graph: Graph, new_facts: Graph, on_bad: OnBad = "error") -> FoldIn:
     """Add the training facts of another graph; entities are matched by identifier or name, the others are new."""
+    new_facts, skipped = _with_known_relations(graph, new_facts, on_bad)
     vocabulary, names = graph.entities, new_facts.entities.ids
-    new = [position for position, name in enumerate(names) if name not in vocabulary]
+    used = set(torch.cat([new_facts.train.head, new_facts.train.tail]).unique().tolist())
+    new = [position for position, name in enumerate(names) if position in used and name not in vocabulary]
     if not new:
         raise HarmoniumError(
             f"{new_facts.name}: all {len(names):,} of its entities are known already, so there is none to add; "
@@ -89,14 +99,16 @@ def extend(graph: Graph, new_facts: Graph) -> FoldIn:
         )
     first = graph.n_entities
     new_ids = {position: first + number for number, position in enumerate(new)}
-    ids = [new_ids[i] if i in new_ids else vocabulary.index(name) for i, name in enumerate(names)]
+    ids = [new_ids[i] if i in new_ids else vocabulary.index(name) if i in used else -1 for i, name in enumerate(names)]
     entity_ids, relation_ids = torch.tensor(ids), torch.tensor(_relation_ids(graph, new_facts))
     given = new_facts.train
-    facts = Triples(entity_ids[given.head], relation_ids[given.relation], entity_ids[given.tail])
+    facts = replace(
+        given, head=entity_ids[given.head], relation=relation_ids[given.relation], tail=entity_ids[given.tail]
+    )
     extended = replace(graph, entities=_extend_vocabulary(vocabulary, new_facts.entities, new))
     is_known = extended.known_answers(Slot.TAIL).contain(facts)
     has_new = (facts.head >= first) | (facts.tail >= first)
-    notes = []
+    notes = [str(note) for note in (*new_facts.notes, *skipped)]
     if count := int(is_known.sum()):
         notes.append(f"{count:,} facts were known already and ignored")
     if count := int((~has_new & ~is_known).sum()):
@@ -106,6 +118,30 @@ def extend(graph: Graph, new_facts: Graph) -> FoldIn:
     train = Triples.cat([graph.train, facts[~is_known]])
     extended = replace(extended, train=train, notes=(*graph.notes, *map(Note, notes)))
     return FoldIn(extended, facts[has_new], first, tuple(notes))
+
+
+def _with_known_relations(graph: Graph, new_facts: Graph, on_bad: OnBad) -> tuple[Graph, list[Note]]:
+    """The facts whose relations the graph knows, where others may be skipped, and a note of those that were."""
+    names = list(new_facts.relations.ids)
+    unknown = [position for position, name in enumerate(names) if name not in graph.relations]
+    if on_bad == "error" or not unknown:
+        return new_facts, []
+    is_known = ~torch.isin(new_facts.train.relation, torch.tensor(unknown))
+    kept = torch.tensor([position for position in range(len(names)) if position not in unknown])
+    number = torch.full((len(names),), -1).index_put_((kept,), torch.arange(len(kept)))
+    train = new_facts.train[is_known]
+    count = len(is_known) - len(train)
+    if not len(train):
+        raise HarmoniumError(f"{new_facts.name}: none of its relations is known: {', '.join(names[:5])}")
+    texts = [f"{names[p]}{_suggestion(graph.relations.nearest(names[p], 1))}" for p in unknown[:3]]
+    text = f"skipped {count:,} facts of {len(unknown):,} unknown relations: {', '.join(texts)}"
+    relations = Vocabulary([names[position] for position in kept.tolist()], None, "relation")
+    known = replace(new_facts, relations=relations, train=replace(train, relation=number[train.relation]))
+    return known, [Note(text, "skipped rows", "", count)]
+
+
+def _suggestion(names: Sequence[str]) -> str:
+    return f" (did you mean {names[0]}?)" if names else ""
 
 
 def _relation_ids(graph: Graph, new_facts: Graph) -> list[int]:

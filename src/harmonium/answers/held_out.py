@@ -154,9 +154,14 @@ def distinct_queries(graph: Graph, slot: Slot, splits: Sequence[str]) -> Triples
 
 def are_known(known: KnownAnswers, slot: Slot, queries: Triples, candidates: Tensor) -> Tensor:
     """(n, k) bool: whether the queries with each of the candidates (n, k) in the open slot are known facts."""
+    return known.contain(with_candidates(slot, queries, candidates)).view(candidates.shape)
+
+
+def with_candidates(slot: Slot, queries: Triples, candidates: Tensor) -> Triples:
+    """(n * k): the queries (n,) with each of their candidates (n, k) in the open slot."""
     columns = {s: queries[s].cpu().repeat_interleave(candidates.shape[1]) for s in Slot}
     columns[slot] = candidates.cpu().flatten()
-    return known.contain(Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])).view(candidates.shape)
+    return Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])
 
 
 def count_other_answers(known: KnownAnswers, triples: Triples) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harmonium.data.datasets import load, locate
+from harmonium.data.datasets import graph_name, is_server, load, locate
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
 from harmonium.run.run import Run
@@ -48,7 +48,7 @@ def is_run_folder(source: Any) -> bool:
 
 def run_folder(source: Any) -> Path | None:
     """Where the run on a graph is saved by default: runs/facts for data/facts.csv.gz; nowhere for a value in memory."""
-    return Path("runs") / Path(source).name.split(".")[0] if isinstance(source, str | os.PathLike) else None
+    return Path("runs") / graph_name(source) if isinstance(source, str | os.PathLike) else None
 
 
 def read_graph(source: Any, **options: Any) -> Graph:
@@ -56,7 +56,7 @@ def read_graph(source: Any, **options: Any) -> Graph:
 
     A table that is no list of facts, as its relations hardly repeat, is an error.
     """
-    is_name = isinstance(source, str | os.PathLike) and not str(source).startswith("sparql:")
+    is_name = isinstance(source, str | os.PathLike) and not is_server(source)
     if not (is_name and locate(source).is_dir()):
         options.setdefault("on_bad", "skip")
     graph = load(source, **options)

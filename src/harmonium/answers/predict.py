@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, islice
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from harmonium.answers.complete import complete, missing_facts_of
 from harmonium.answers.conformal import answer_sets_for
-from harmonium.answers.held_out import are_known, exclude
+from harmonium.answers.held_out import are_known, exclude, with_candidates
 from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
+from harmonium.answers.relation_traits import RelationTraits
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import numbered_lines
@@ -22,6 +24,7 @@ from harmonium.data.entity_types import EntityTypes
 from harmonium.data.fact_file import CHUNK
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import CsrIndex
+from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
@@ -35,7 +38,7 @@ Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate)
 
 def predict(
     run: Run | str | Path,
-    head: str | None = None,
+    head: Any = None,
     relation: str | None = None,
     tail: str | None = None,
     top: int = 10,
@@ -49,20 +52,33 @@ def predict(
     """The best answers (`Answer`) to a query by name with one open slot, and the probability that each is true.
 
     `typed` keeps only entities that could fill the slot, by the types that the graph states and those inferred from all
-    slots that an entity fills; `among` only those of a list, or of a file with one name per line, whatever their type.
+    slots that an entity fills, and no second answer where a relation has one and it is known (a country is on one
+    continent); `among` only those of a list, or of a file with one name per line, whatever their type.
     The first call for a run takes longer, as it fits the probabilities. `predict_file` answers many.
 
     With one name alone, a head, a tail or a relation: its most probable facts that the graph lacks, as rows like those
     of `complete`.
+
+    With a table in place of the head (a frame, or a list of (head, relation, tail), one of them None): the best answers to
+    each of its rows, as rows with the number of the question.
 
     With a `coverage` (conformal.py): instead of the `top` answers a set of new ones that holds the answer of a fact that
     the graph does not have yet, in so many of all such cases.
 
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="official language")
     >>> harmonium.predict("runs/demo", head="Switzerland")
+    >>> harmonium.predict("runs/demo", pandas.DataFrame({"head": ["Switzerland", "Peru"], "relation": "borders"}), top=3)
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="borders", coverage=0.9)
     """
     run = open_run(run)
+    if not isinstance(head, str | Number | None):
+        if relation is not None or tail is not None or among is not None or coverage is not None:
+            raise HarmoniumError(
+                "a table of questions has columns for head, relation and tail; give no others beside it"
+            )
+        answered: ResultList[Any] = answer_table(run, head, top, new_only, typed, probability, progress)
+        return answered
+    head = str(head) if isinstance(head, Number) else head
     n_names = 3 - [head, relation, tail].count(None)
     if not n_names:
         raise HarmoniumError("give two of head, relation and tail, or one of them for its most probable missing facts")
@@ -76,11 +92,47 @@ def predict(
     allowed = _candidate_ids(run.graph, query.slot, among)
     calibration = calibration_for(run, progress) if probability else None
     types = EntityTypes.infer(run.graph) if typed and among is None else None
+    traits = RelationTraits.infer(run.graph) if types else None
     if coverage is not None:
         _refuse_among(among)
-        return ResultList(next(answer_sets(run, query.slot, query.triple, coverage, calibration, types, progress)))
-    answers = answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, calibration, allowed, types)
-    return ResultList(next(answers))
+        answers = answer_sets(run, query.slot, query.triple, coverage, calibration, types, progress)
+        return ResultList(next(answers), query.text)
+    rules = allowed, types, traits
+    answers = answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, calibration, *rules)
+    return ResultList(next(answers), query.text)
+
+
+def answer_table(
+    run: Run,
+    questions: Any,
+    top: int = 10,
+    new_only: bool = False,
+    typed: bool = True,
+    probability: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> ResultList[dict[str, Any]]:
+    """The best answers to each row of a table, in which one of head, relation and tail is missing.
+
+    Rows have the number of the `question` from 0, the names that it gives, and the rank, id, name, ... of an answer.
+    """
+    queries = list(read_queries(questions, run.graph))
+    calibration = calibration_for(run, progress) if probability else None
+    types = EntityTypes.infer(run.graph) if typed else None
+    traits = RelationTraits.infer(run.graph) if types else None
+    rows: list[list[dict[str, Any]]] = [[] for _ in queries]
+    for slot in Slot:
+        numbers = [number for number, query in enumerate(queries) if query.slot is slot]
+        if not numbers:
+            continue
+        triples = Triples.cat([queries[number].triple for number in numbers])
+        answers = answer_all(
+            run.model, run.graph, slot, triples, top, new_only, calibration, types=types, traits=traits
+        )
+        for number, best in zip(numbers, answers, strict=True):
+            names = run.graph.names_of(queries[number].triple)[0]
+            given = {"question": number, **dict(zip(COLUMNS, names, strict=True)), slot.value: None}
+            rows[number] = [given | answer.to_json() for answer in best]
+    return ResultList(row for answers_to_one in rows for row in answers_to_one)
 
 
 def missing_facts(
@@ -102,7 +154,7 @@ def missing_facts(
 
 def predict_file(
     run: Run | str | Path,
-    queries: str | Path,
+    queries: Any,
     out: str | Path,
     top: int = 10,
     new_only: bool = False,
@@ -111,16 +163,20 @@ def predict_file(
     probability: bool = True,
     progress: Callable[[int], None] | None = None,
     coverage: float | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
 ) -> int:
     """Answer every query of a file (one of head, relation and tail is '?') into another file; returns the row count.
 
-    With a `coverage` the answers are those of `predict` with it.
+    With a `coverage` the answers are those of `predict` with it. Queries may also be a list or a frame; `on_bad` and
+    `options` are those of `harmonium.score`.
 
     >>> predict_file("runs/demo", "questions.tsv", "answers.parquet", top=5, new_only=True)
     """
     run = open_run(run)
     graph, calibration = run.graph, calibration_for(run) if probability else None
     types = EntityTypes.infer(graph) if typed and among is None else None
+    traits = RelationTraits.infer(graph) if types else None
     if coverage is not None:
         _refuse_among(among)
 
@@ -129,10 +185,11 @@ def predict_file(
         return _candidate_ids(graph, slot, among)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for slot, batch in batches_of_queries(read_queries(queries, graph)):
+        for slot, batch in batches_of_queries(read_queries(queries, graph, on_bad, **options)):
             triples = Triples.cat([query.triple for query in batch])
             if coverage is None:
-                answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, allowed(slot), types)
+                rules = allowed(slot), types, traits
+                answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, *rules)
             else:
                 answers = answer_sets(run, slot, triples, coverage, calibration, types)
             for query, best_answers in zip(batch, answers, strict=True):
@@ -208,12 +265,14 @@ def answer_all(
     calibration: Calibration | None = None,
     allowed: Tensor | None = None,
     types: EntityTypes | None = None,
+    traits: RelationTraits | None = None,
 ) -> Iterator[list[Answer]]:
     """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
 
     Known facts are marked, or excluded by `new_only`. `allowed` (m,) are the only candidates; `types` keep those that
     could fill the slot of the query's relation (all may, where the relation is asked for); an entity is related to
-    itself only where the relation has such facts.
+    itself only where the relation has such facts. With `traits` too, a query that has one answer, which is known, gets
+    no other.
     """
     scorer, names = scorer.prepare(), vocabulary(graph, slot)
     known = graph.known_answers(slot, queries=queries)
@@ -224,6 +283,8 @@ def answer_all(
     for chunk in queries.chunks(chunk_size(scorer, slot, queries) if len(queries) else 1):
         known_pairs = known.of(chunk)
         typed_pairs = None if typed is None or types is None else _typed_pairs(typed, types, slot, chunk)
+        if typed_pairs is not None and traits is not None:
+            typed_pairs = _without_second_answers(typed_pairs, known_pairs, traits.has_one_answer(slot)[chunk.relation])
         mask = _mask(barred, typed_pairs, known_pairs if new_only else None)
         best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
         in_split = {split: are_known(facts, slot, chunk, best.ids) for split, facts in by_split.items()}
@@ -231,6 +292,10 @@ def answer_all(
         others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
         rated = best.scores, best.log_normaliser, others
         probabilities = None if fit is None else fit.probabilities(chunk.relation, *rated)
+        if calibration is not None and probabilities is not None and slot is not Slot.RELATION:
+            triples = with_candidates(slot, chunk, best.ids)
+            united = calibration.unite_directions(probabilities.flatten(), scorer, graph, triples)
+            probabilities = united.view_as(probabilities)
         yield from _to_answers(names, best, in_split, probabilities)
 
 
@@ -239,6 +304,15 @@ def _typed_pairs(typed: CsrIndex, types: EntityTypes, slot: Slot, queries: Tripl
     row, candidate = typed.lookup(queries.relation)
     given = queries.tail if slot is Slot.HEAD else queries.head
     kept = (candidate != given[row]) | types.has_loops[queries.relation[row]]
+    return row[kept], candidate[kept]
+
+
+def _without_second_answers(typed: Pairs, known: Pairs, has_one: Tensor) -> Pairs:
+    """The candidates of each query; where it `has_one` (n,) answer, and it is known, that one alone."""
+    is_answered = torch.zeros_like(has_one).index_fill_(0, known[0], True)
+    row, candidate = typed
+    size = int(torch.cat([candidate, known[1], candidate.new_zeros(1)]).max()) + 1
+    kept = ~(has_one & is_answered)[row] | torch.isin(row * size + candidate, known[0] * size + known[1])
     return row[kept], candidate[kept]
 
 

@@ -19,6 +19,9 @@ never has the lower probability. `share` is the share of train among the facts t
 as known answers were those in train when the fit was made; k is at least 1. A kind of question of which validation has
 too few has no probability.
 
+A fact of a symmetric relation has one probability, in both directions and as the answer to each of its questions: that of
+the mean of these four log-odds. Its order among the answers to a question is still that of the scores.
+
 The fit is judged on test, with the facts of train and valid known, and on as many facts as validation has: of more a
 random sample is true and the others are left out; with fewer the odds of questions with known answers are lowered in
 proportion.
@@ -28,15 +31,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from harmonium.answers.calibration_fit import fit_slot, judge
 from harmonium.answers.held_out import count_other_answers
+from harmonium.answers.relation_traits import RelationTraits
 from harmonium.answers.slot_calibration import SlotCalibration
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -46,7 +51,7 @@ from harmonium.run import manifest
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import schema
 
-FILE, FORMAT = "calibration.json", 3  # in a run folder; fitted again when the model, the facts or the format change
+FILE, FORMAT = "calibration.json", 4  # in a run folder; fitted again when the model, the facts or the format change
 
 
 @dataclass(frozen=True)
@@ -55,15 +60,32 @@ class Calibration:
 
     graph: str
     fits: dict[Slot, SlotCalibration]
+    symmetric: list[schema.Count] = field(default_factory=list)  # relations of which both directions are one fact
 
     def of_facts(self, scorer: Scorer, graph: Graph, triples: Triples, slot: Slot = Slot.TAIL) -> Tensor | None:
         """(n,): the probability of each triple as the answer to its query with `slot` open; NaN where not calibrated."""
-        fit = self.fits.get(slot)
-        if fit is None:
+        if slot not in self.fits:
             return None
+        probabilities = self._log_odds(scorer, graph, triples, slot).sigmoid()
+        return probabilities if slot is Slot.RELATION else self.unite_directions(probabilities, scorer, graph, triples)
+
+    def unite_directions(self, probabilities: Tensor, scorer: Scorer, graph: Graph, triples: Triples) -> Tensor:
+        """(n,): probabilities of triples as answers for the head or the tail; one for both directions if symmetric."""
+        rows = torch.isin(triples.relation, torch.tensor(self.symmetric, dtype=torch.int64)).nonzero()[:, 0]
+        if not len(rows):
+            return probabilities
+        facts = triples[rows]
+        directions = facts, Triples(facts.tail, facts.relation, facts.head)
+        slots = [slot for slot in (Slot.HEAD, Slot.TAIL) if slot in self.fits]
+        readings = [self._log_odds(scorer, graph, facts, slot) for slot in slots for facts in directions]
+        return probabilities.index_copy(0, rows, torch.stack(readings).nanmean(0).sigmoid())
+
+    def _log_odds(self, scorer: Scorer, graph: Graph, triples: Triples, slot: Slot) -> Tensor:
+        """(n,) float64: of each triple as the answer to its query with `slot` open, for which there is a fit."""
+        fit = self.fits[slot]
         others = count_other_answers(graph.known_answers(slot, queries=triples), triples)
         scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature)
-        return fit.probabilities(triples.relation, scores, log_normaliser, others)
+        return fit.logits(triples.relation, scores, log_normaliser, others)
 
     def to_json(self) -> dict[str, Any]:
         return {"graph": self.graph, "slots": {slot.value: asdict(fit) for slot, fit in self.fits.items()}}
@@ -96,6 +118,8 @@ def _parse(value: Any, n_relations: int) -> _Kept | None:
         return None
     for slot, fit in kept.calibration.fits.items():
         fit.check(1 if slot is Slot.RELATION else n_relations)
+    if max(kept.calibration.symmetric, default=0) >= n_relations:
+        raise ValueError("relations that the graph does not have")
     return kept
 
 
@@ -115,4 +139,5 @@ def fit_calibration(scorer: Scorer, graph: Graph, progress: Callable[[int], None
         fit = fit_slot(scorer, graph, slot, progress)
         if fit is not None:
             fits[slot] = replace(fit.with_share(share), reliability=judge(scorer, graph, slot, fit, progress))
-    return Calibration(graph.name, fits)
+    symmetric = RelationTraits.infer(graph).symmetric.nonzero()[:, 0].tolist()
+    return Calibration(graph.name, fits, symmetric)

@@ -1,16 +1,18 @@
 """Queries with one open slot, by name, and their answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from harmonium.data.columns import COLUMNS
-from harmonium.data.fact_file import read_rows
+from harmonium.data.fact_file import FactReader
 from harmonium.data.graph import Graph
+from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError, error_at
+from harmonium.runtime.errors import HarmoniumError
+
+WHOLE = "; `score` rates whole facts"
 
 
 @dataclass(frozen=True)
@@ -42,24 +44,35 @@ class Answer:
 def ask(graph: Graph, head: str | None = None, relation: str | None = None, tail: str | None = None) -> Query:
     """A query from two names; exactly one of the three slots stays open."""
     names = {Slot.HEAD: head, Slot.RELATION: relation, Slot.TAIL: tail}
-    missing = [slot for slot, name in names.items() if name is None]
-    if len(missing) != 1:
-        raise HarmoniumError(f"give exactly two of head, relation and tail; {3 - len(missing)} given")
-    row, words = [], []
-    for slot, name in names.items():
-        index = 0 if name is None else vocabulary(graph, slot).index(name)
-        row.append(index)
-        words.append("?" if name is None else vocabulary(graph, slot).name(index))
-    return Query(missing[0], Triples.from_rows([row]), ", ".join(words))
+    n_given = 3 - list(names.values()).count(None)
+    if n_given != 2:
+        hint = WHOLE if n_given == 3 else ""
+        raise HarmoniumError(f"give exactly two of head, relation and tail; {n_given} given{hint}")
+    ids = [0 if name is None else vocabulary(graph, slot).index(name) for slot, name in names.items()]
+    return _query(graph, names, ids)
 
 
-def read_queries(path: str | Path, graph: Graph) -> Iterator[Query]:
-    """The queries of a file of head, relation, tail (data/fact_file.py), one of them empty or '?'."""
-    for location, cells in read_rows(Path(path)):
+def _query(graph: Graph, names: Mapping[Any, str | None], ids: Sequence[int]) -> Query:
+    given = dict(zip(Slot, names.values(), strict=True))
+    open_slot = next(slot for slot, name in given.items() if name is None)
+    words = [
+        "?" if name is None else vocabulary(graph, slot).name(index)
+        for (slot, name), index in zip(given.items(), ids, strict=True)
+    ]
+    return Query(open_slot, Triples.from_rows([ids]), ", ".join(words))
+
+
+def read_queries(source: Any, graph: Graph, on_bad: OnBad | SkippedRows = "error", **options: Any) -> Iterator[Query]:
+    """The queries of a file or a table of head, relation, tail (data/fact_file.py), one of them empty or '?'."""
+    reader = FactReader(source, on_bad, **options)
+    for row, cells in reader.rows(may_be_open=True):
         names = {column: None if cells[column] in ("", "?") else cells[column] for column in COLUMNS}
-        with error_at(location):
-            query = ask(graph, **names)
-        yield query
+        n_given = 3 - list(names.values()).count(None)
+        if n_given != 2:
+            message = f"give exactly two of head, relation and tail; {n_given} given{WHOLE if n_given == 3 else ''}"
+            reader.reject(row, message, ", ".join(cells.values()))
+        elif (ids := reader.ids(graph, row, names)) is not None and not reader.skipped.first_error:
+            yield _query(graph, names, ids)
 
 
 def vocabulary(graph: Graph, slot: Slot) -> Vocabulary:

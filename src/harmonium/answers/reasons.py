@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 from harmonium.answers.two_step_paths import PathIndex
 from harmonium.data.graph import Graph
+from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.rules import Rules, mine_rules, relations_by_pair
 from harmonium.run.run import Run
@@ -48,9 +50,11 @@ def reasons(run: Run, triples: Triples, progress: Callable[[int], None] | None =
     return [reason.text for reason in find_reasons(run, triples, progress)]
 
 
-def find_reasons(run: Run, triples: Triples, progress: Callable[[int], None] | None = None) -> list[Reason]:
-    """The strongest evidence for each fact."""
-    known = _Known(run.graph)
+def find_reasons(
+    run: Run, triples: Triples, progress: Callable[[int], None] | None = None, known: KnownFacts | None = None
+) -> list[Reason]:
+    """The strongest evidence for each fact; who asks several times keeps what is `known`."""
+    known = known or KnownFacts(run.graph)
     best = [Reason("none", 0.0, NO_REASON)] * len(triples)
     for evidence in (_rules(known, triples), _paths(known, triples, progress), _similar(known, triples, run)):
         for row, reason in evidence:
@@ -59,13 +63,29 @@ def find_reasons(run: Run, triples: Triples, progress: Callable[[int], None] | N
     return best
 
 
-class _Known:
-    """What a graph knows, in indexes, and how it is put into words."""
+class KnownFacts:
+    """What a graph knows, in indexes that are built on first use, and how it is put into words."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.facts = graph, graph.facts()
         self.n_entities, self.n_relations = graph.n_entities, graph.n_relations
         self.answers = {slot: graph.known_answers(slot) for slot in OTHER}
+
+    @cached_property
+    def rules(self) -> tuple[Rules, dict[tuple[int, int, bool], int]]:
+        """The rules of the graph, and their numbers by body, head and direction."""
+        rules = mine_rules(self.facts, self.n_entities, self.n_relations, MIN_SHARE)
+        columns = (column.tolist() for column in (rules.body, rules.head, rules.reversed))
+        return rules, {key: number for number, key in enumerate(zip(*columns, strict=True))}
+
+    @cached_property
+    def pairs(self) -> CsrIndex:
+        """head * n_entities + tail -> relations between the two."""
+        return relations_by_pair(self.facts, self.n_entities)
+
+    @cached_property
+    def paths(self) -> PathIndex:
+        return PathIndex(self.facts, self.n_entities, self.n_relations)
 
     def fact(self, head: int, relation: int, tail: int) -> str:
         return " ".join((self.entity(head), self.relation(relation), self.entity(tail)))
@@ -89,24 +109,18 @@ class _Known:
 # Rules ----------------------------------------------------------------------------------------------------------------
 
 
-def _rules(known: _Known, triples: Triples) -> Iterator[tuple[int, Reason]]:
+def _rules(known: KnownFacts, triples: Triples) -> Iterator[tuple[int, Reason]]:
     """Known facts between the two entities of a triple, whose relation often comes with that of the triple."""
-    rules = mine_rules(known.facts, known.n_entities, known.n_relations, MIN_SHARE)
-    number = {key: i for i, key in enumerate(zip(*(column.tolist() for column in _columns(rules)), strict=True))}
-    pairs = relations_by_pair(known.facts, known.n_entities)
+    rules, number = known.rules
     for reversed, heads, tails in ((False, triples.head, triples.tail), (True, triples.tail, triples.head)):
-        row, body = pairs.lookup(heads * known.n_entities + tails)
+        row, body = known.pairs.lookup(heads * known.n_entities + tails)
         for triple, relation in zip(row.tolist(), body.tolist(), strict=True):
             rule = number.get((relation, int(triples.relation[triple]), reversed))
             if rule is not None:
                 yield triple, _rule_reason(known, triples[triple : triple + 1], rules, rule)
 
 
-def _columns(rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
-    return rules.body, rules.head, rules.reversed
-
-
-def _rule_reason(known: _Known, triple: Triples, rules: Rules, rule: int) -> Reason:
+def _rule_reason(known: KnownFacts, triple: Triples, rules: Rules, rule: int) -> Reason:
     head, relation, tail = triple.to_rows()[0].tolist()
     body, support = int(rules.body[rule]), int(rules.support[rule])
     cases = int(rules.facts[body])
@@ -123,9 +137,9 @@ def _rule_reason(known: _Known, triple: Triples, rules: Rules, rule: int) -> Rea
 # Paths ----------------------------------------------------------------------------------------------------------------
 
 
-def _paths(known: _Known, triples: Triples, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Reason]]:
+def _paths(known: KnownFacts, triples: Triples, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Reason]]:
     """The path of two known facts whose ends have the relation most often."""
-    index = PathIndex(known.facts, known.n_entities, known.n_relations)
+    index = known.paths
     for row, (head, relation, tail) in enumerate(triples.to_rows().tolist()):
         if progress:
             progress(1)
@@ -145,7 +159,7 @@ def _paths(known: _Known, triples: Triples, progress: Callable[[int], None] | No
 # Similar entities and frequent values ---------------------------------------------------------------------------------
 
 
-def _similar(known: _Known, triples: Triples, run: Run) -> Iterator[tuple[int, Reason]]:
+def _similar(known: KnownFacts, triples: Triples, run: Run) -> Iterator[tuple[int, Reason]]:
     """Entities similar to the head that have the tail, entities similar to the tail that the head has, and frequency."""
     for slot in OTHER:
         for relation in triples.relation.unique().tolist():
@@ -170,7 +184,7 @@ def _vectors(run: Run, ids: Tensor) -> Tensor:
     return run.model.entities(ids).detach().float().cpu()
 
 
-def _of_slot(known: _Known, triple: Triples, slot: Slot, nearest: Tensor, n_fillers: int) -> Iterator[Reason]:
+def _of_slot(known: KnownFacts, triple: Triples, slot: Slot, nearest: Tensor, n_fillers: int) -> Iterator[Reason]:
     """How many entities similar to the one in `slot` are known in its place, and how many of all are."""
     answers = known.answers[slot].of(triple)[1]
     similar = nearest[torch.isin(nearest, answers)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.triples import Slot
+from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.rules import KINDS, mine_rules
 
 FUNCTIONAL = 0.95  # share of the heads of a functional relation that have exactly one tail
@@ -41,6 +41,12 @@ class RelationTraits:
         """(n_relations,) bool: whether a question with this slot open has at most one answer."""
         one_way = self.functional if open_slot is Slot.TAIL else self.inverse_functional
         return one_way | self.symmetric & (self.functional | self.inverse_functional)
+
+    def is_answered(self, graph: Graph, open_slot: Slot, query: Triples) -> bool:
+        """Whether a query (one row) can have one answer, and the graph knows it."""
+        if open_slot is Slot.RELATION or not self.has_one_answer(open_slot)[query.relation].all():
+            return False
+        return len(graph.known_answers(open_slot, queries=query).of(query)[1]) > 0
 
 
 def _functional(graph: Graph, open_slot: Slot, splits: Sequence[str]) -> Tensor:

@@ -26,16 +26,26 @@ def check_path(path: str | Path) -> None:
     kind = strip_compression(path).suffix
     if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
         raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
+    check_writable(path)
+    if path.exists() and not _holds_results(path, kind):
+        raise not_ours(path)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file whose folder or name does not allow it to be written."""
     try:
         check_output_file(path)
     except OSError as error:
         raise HarmoniumError(f"--out {path}: cannot be written ({error.strerror})") from error
     if not os.access(path.parent, os.W_OK):
         raise HarmoniumError(f"--out {path}: cannot be written; is {path.parent} a folder that you may write to?")
-    if path.exists() and not _holds_results(path, kind):
-        raise HarmoniumError(
-            f"--out {path}: exists and holds no results of harmonium, so it will not be replaced; choose another name"
-        )
+
+
+def not_ours(path: Path) -> HarmoniumError:
+    """The error for a file that is in the way."""
+    return HarmoniumError(
+        f"--out {path}: exists and holds no results of harmonium, so it will not be replaced; choose another name"
+    )
 
 
 def _holds_results(path: Path, kind: str) -> bool:
@@ -44,7 +54,7 @@ def _holds_results(path: Path, kind: str) -> bool:
         return False
     try:
         if kind == ".parquet":
-            return _parquet_columns(path) >= COLUMNS or not _parquet_columns(path)
+            return parquet_columns(path) >= COLUMNS or not parquet_columns(path)
         with open_bytes(path) as file:
             head = file.read(1 << 16)
         line = head.partition(b"\n")[0].decode().rstrip("\r")
@@ -59,7 +69,7 @@ def _holds_results(path: Path, kind: str) -> bool:
         return False
 
 
-def _parquet_columns(path: Path) -> set[str]:
+def parquet_columns(path: Path) -> set[str]:
     import polars as pl
 
     try:

@@ -1,25 +1,26 @@
 """Score given facts: score, probability, rank."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from harmonium.answers.held_out import count_other_answers
 from harmonium.answers.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import identifiers
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
-from harmonium.data.fact_file import CHUNK, read_triples
+from harmonium.data.fact_file import read_triples
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.evaluation.ranking import rank
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.frames import ResultList
+from harmonium.runtime.frames import ResultList, index_of
 
-Facts = str | Path | Sequence[tuple[str, str, str]]
+Facts = Any  # a path, a list of (head, relation, tail) names, a frame, an array, a dict of columns or a graph
 Progress = Callable[[int], None]
 
 
@@ -41,36 +42,62 @@ class ScoredFact:
         return names | {key: value for key, value in asdict(self).items() if key != "triple"}
 
 
+@overload
 def score(
-    run: Run | str | Path, facts: Facts, out: str | Path | None = None, progress: Progress | None = None
-) -> ResultList[ScoredFact] | int:
-    """The score, probability and rank of each fact of a file or a list, and whether it is known.
+    run: Run | str | Path,
+    facts: Facts,
+    out: None = None,
+    progress: Progress | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
+) -> ResultList[ScoredFact]: ...
 
-    With `out`, rows are written to that file as they come, and their number is returned.
+
+@overload
+def score(
+    run: Run | str | Path,
+    facts: Facts,
+    out: str | Path,
+    progress: Progress | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
+) -> int: ...
+
+
+def score(
+    run: Run | str | Path,
+    facts: Facts,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **options: Any,
+) -> ResultList[ScoredFact] | int:
+    """The score, probability and rank of each fact, in the order of the rows, and whether it is known.
+
+    `facts` are a file, a frame, a list of (head, relation, tail), or an array. The rows of `to_pandas()` have the index of
+    a pandas frame, so that its columns can be assigned to it. With `out`, rows are written to that file as they come, and
+    their number is returned. Rows that cannot be used, such as those with unknown names, are an error that counts them;
+    `on_bad="skip"` leaves them out, and the result's `notes` say how many. `options` say how to read the facts (see
+    `load`): columns, delimiter, encoding, header, quotes.
 
     >>> harmonium.score("runs/demo", [("Switzerland", "official language", "French")])
+    >>> frame["probability"] = run.score(frame).to_pandas()["probability"]
+    >>> harmonium.score("runs/demo", "facts.csv", on_bad="skip").notes
     """
-    run = open_run(run)
-    calibration = calibration_for(run)
+    run, skipped = open_run(run), SkippedRows.of(on_bad)
+    calibration, kept = calibration_for(run), list[int]()
 
     def results() -> Iterator[ScoredFact]:
-        for batch in batches_of_facts(facts, run.graph):
+        for batch in read_triples(facts, run.graph, skipped, kept, **options):
             yield from score_triples(run.model, run.graph, batch, calibration)
             if progress:
                 progress(len(batch))
 
     if out is None:
-        return ResultList(results())
+        scored = ResultList(results())
+        scored.notes, scored.index_of_rows = tuple(skipped.notes()), index_of(facts, kept)
+        return scored
     return write_rows(out, (result.to_json() for result in results()), str(run.path))
-
-
-def batches_of_facts(facts: Facts, graph: Graph) -> Iterator[Triples]:
-    """The facts of a file, or of a list of (head, relation, tail) names, as batches of triples."""
-    if isinstance(facts, str | Path):
-        yield from read_triples(facts, graph)
-        return
-    for start in range(0, len(facts), CHUNK):
-        yield Triples.cat([graph.triple(*fact) for fact in facts[start : start + CHUNK]])
 
 
 def score_triples(
@@ -107,6 +134,8 @@ def _rate(
     scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature if fit else 1.0)
     others = count_other_answers(known, triples)
     probabilities = None if fit is None else fit.probabilities(triples.relation, scores, log_normaliser, others)
+    if calibration is not None and probabilities is not None:
+        probabilities = calibration.unite_directions(probabilities, scorer, graph, triples)
     exact = scorer.exact_scores(slot, triples)
     if exact is not None:  # the score that `predict` gives, whatever the batch
         scores = exact.of_truth[0].to(scores.dtype)

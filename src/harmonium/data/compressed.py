@@ -131,17 +131,21 @@ def numbered_lines(
     encoding: str = "utf-8",
     max_line: int = MAX_LINE,
 ) -> Iterator[tuple[int, str]]:
-    """The same, with their numbers; a line that is not UTF-8 is given to `reject`, if there is one, and left out."""
+    """The same, with their numbers; a line that cannot be decoded is given to `reject`, if there is one, and left out."""
     number = 0
     try:
         with open_bytes(path) as file:
             if encoding != "utf-8":
-                with io.TextIOWrapper(file, encoding, newline="\n") as text:
+                errors = "strict" if reject is None else "replace"
+                with io.TextIOWrapper(file, encoding, errors, newline="\n") as text:
                     while line := text.readline(max_line + 1):
                         number += 1
                         if len(line) > max_line:
                             raise HarmoniumError(f"{path}:{number}: {LONG_LINE}")
-                        yield number, line
+                        if reject is not None and "\ufffd" in line:
+                            reject(number, line.encode("utf-8", "replace"))
+                        else:
+                            yield number, line
                 return
             while raw := file.readline(max_line + 1):
                 number += 1

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harmonium.data import download, graph_file
+from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.download import Progress
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.neo4j_address import Neo4jAddress, is_neo4j
+from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import OnBad
 from harmonium.data.split import split
 from harmonium.runtime import folders, storage
@@ -20,10 +24,10 @@ from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regu
 from harmonium.runtime.written_files import check_replaceable
 
 if TYPE_CHECKING:
-    from harmonium.data.formats.source import Options, Source
+    from harmonium.data.formats.source import Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 6
+CACHE_VERSION = 7
 PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
@@ -38,12 +42,14 @@ def load(
     progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
-    """A Graph from a name, a folder, a file of triples, sparql:URL, a pandas or polars frame or a networkx graph.
+    """A Graph from a name, a folder, a file of triples, sparql:URL, bolt://HOST (Neo4j), or from memory: a pandas or
+    polars frame, a list of (head, relation, tail), an array of three columns, a dict of columns or a networkx graph.
 
     Names are cleaned (blanks, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
     cannot be used (an empty cell, too few or too many cells, not UTF-8) is an error with file and line; `on_bad="skip"`
-    leaves such rows out, with a note. `options` (see formats/source.py: columns, separator, encoding, header, quotes,
-    literals, language, query, allow_internal) say how to read it.
+    leaves such rows out, with a note. Further `options` (data/reading_options.py) say how to read it: columns,
+    label_columns, type_columns, weight_column, delimiter, encoding, header, quotes, literals, language, query,
+    allow_internal.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
     test, or up to 10 % of a small graph.
     A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
@@ -55,26 +61,44 @@ def load(
     """
     if isinstance(source, Graph):
         return source
-    options["on_bad"] = on_bad
+    read_with = Options.of({"on_bad": on_bad, **options}, progress)
     if not isinstance(source, str | os.PathLike):
         from harmonium.data.formats import in_memory
 
-        graph = _encode(in_memory.read, source, options)
-    elif str(source).startswith("sparql:"):
-        from harmonium.data.formats import sparql
+        graph = _encode(in_memory.read, source, read_with)
+    elif is_server(source):
+        from harmonium.data.formats import neo4j_server, sparql
 
-        graph = _encode(sparql.read, str(source), options)
+        graph = _encode(neo4j_server.read if is_neo4j(source) else sparql.read, str(source), read_with)
     else:
         path = locate(source, progress)
         if path.suffix == graph_file.ENDING and path.is_file():
+            read_with.refuse_table_options(path)
             return graph_file.load(path)
-        graph = _load_path(path, options, progress)
-        if path.is_dir():
+        graph = _load_path(path, read_with)
+        if path.is_dir() and has_splits(path):
             return graph
     if len(graph.valid) or len(graph.test) or valid == test == 0:
         return graph
     share = split_share(len(graph.train))
     return split(graph, seed=seed, valid=share if valid is None else valid, test=share if test is None else test)
+
+
+def is_server(source: object) -> bool:
+    """Whether a graph is named by the address of a server: sparql:URL, bolt://HOST or neo4j://HOST."""
+    return isinstance(source, str) and (source.startswith("sparql:") or is_neo4j(source))
+
+
+def graph_name(source: str | os.PathLike[str]) -> str:
+    """A short name of a graph, for its run folder: facts for data/facts.csv.gz, the database for bolt://HOST/DATABASE."""
+    if is_neo4j(source):
+        return re.sub(r"[^\w.-]", "_", Neo4jAddress.parse(str(source)).graph_name)
+    return Path(source).absolute().name.split(".")[0]
+
+
+def has_splits(folder: Path) -> bool:
+    """Whether a folder has a file of training facts; what other tools write has not."""
+    return any(file.name.startswith("train") for file in folder.iterdir())
 
 
 def split_share(n_facts: int) -> float:
@@ -146,23 +170,22 @@ def _local_copy(dataset: str, data_folder: str | None) -> Path | None:
     return next((folder for folder in folders_there if download.find(folder.name) == dataset), None)
 
 
-def _load_path(path: Path, options: dict[str, Any], progress: Progress | None) -> Graph:
+def _load_path(path: Path, options: Options) -> Graph:
     """A graph from its cache, or from its files and then cached.
 
     A cache is named by the names and sizes of the files and the options, and by the contents of the files. Those are
     compared only where a cache has the right sizes, which takes a second per gigabyte.
     """
     files = _files(path)
-    key = storage.digest(
-        repr((CACHE_VERSION, path.name, _sizes(files), sorted(options.items()))).encode(errors="replace")
-    )
+    chosen = dataclasses.replace(options, progress=None)
+    key = storage.digest(repr((CACHE_VERSION, path.name, _sizes(files), chosen)).encode(errors="replace"))
     if any(storage.cache_folder().glob(f"{key}.*")):
         with contextlib.suppress(HarmoniumError):  # a damaged cache, or that of other contents
             return graph_file.load(_cache_path(key, files))
     from harmonium.data import formats
 
     before = _times(files)
-    graph = _encode(formats.read, path, options, progress)
+    graph = _encode(formats.read, path, options)
     if len(graph.train) >= WORTH_CACHING:
         cached = _cache_path(key, files)
         if _times(files) == before == _times(_files(path)) and _write_cache(graph, cached):
@@ -172,9 +195,23 @@ def _load_path(path: Path, options: dict[str, Any], progress: Progress | None) -
 
 def _files(path: Path) -> list[Path]:
     """All files that formats may read for a path."""
-    others = path.parent.glob("*_names.tsv") if path.is_file() else path.iterdir()
-    files = {path} | {file for file in others if file.name.startswith(PREFIXES)}
-    return sorted(file for file in files if file.is_file())
+    if path.is_file():
+        others = [file for pattern in _names_beside(path) for file in path.parent.glob(pattern)]
+    else:
+        others = [file for file in path.iterdir() if file.name.startswith(PREFIXES) or not has_splits(path)]
+    return sorted(file for file in {path, *others} if file.is_file())
+
+
+def _names_beside(path: Path) -> list[str]:
+    """Patterns of files that name the entities of a file."""
+    patterns = ["*_names.tsv"]
+    if path.name.endswith("relationships.parquet"):  # of GraphRAG
+        patterns.append("*entities.parquet")
+    elif strip_compression(path).suffix in (".csv", ".tsv", ".txt"):
+        with contextlib.suppress(HarmoniumError, *READ_ERRORS), open_bytes(path) as file:
+            if b":START_ID" in file.readline(1 << 16):  # of Neo4j
+                patterns += ["*.csv*", "*.tsv*", "*.txt*"]
+    return patterns
 
 
 def _sizes(files: Sequence[Path]) -> list[tuple[str, int]]:
@@ -194,17 +231,10 @@ def _cache_path(key: str, files: Sequence[Path]) -> Path:
     return storage.cache_folder() / f"{key}.{contents[:32]}{graph_file.ENDING}"
 
 
-def _encode(
-    read: Callable[[Any, Options], Source], source: Any, options: dict[str, Any], progress: Progress | None = None
-) -> Graph:
+def _encode(read: Callable[[Any, Options], Source], source: Any, options: Options) -> Graph:
     from harmonium.data.formats.encode import encode
-    from harmonium.data.formats.source import Options
 
-    known = {field.name for field in dataclasses.fields(Options)} - {"progress"}
-    unknown = options.keys() - known
-    if unknown:
-        raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {', '.join(sorted(known))}")
-    return encode(read(source, Options(**options, progress=progress)))
+    return encode(read(source, options))
 
 
 def _write_cache(graph: Graph, cached: Path) -> bool:

@@ -13,7 +13,9 @@ from torch import Tensor
 from harmonium.data.index import CsrIndex, KnownAnswers, is_member
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.runtime.displayed import Displayed
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import harmless
 
 SPLITS = ("train", "valid", "test")
 CHUNK = 1 << 22  # facts indexed at a time
@@ -42,7 +44,7 @@ class Note:
 
 
 @dataclass(frozen=True, repr=False)
-class Graph:
+class Graph(Displayed):
     """A knowledge graph: the names of its entities and relations, and its facts in three splits.
 
     >>> graph = harmonium.load("atlas")
@@ -144,4 +146,6 @@ class Graph:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{split} {len(triples):,}" for split, triples in self.splits.items())
-        return f"Graph '{self.name}': {self.n_entities:,} entities, {self.n_relations:,} relations; {counts}"
+        return f"Graph '{harmless(self.name)}': {self.n_entities:,} entities, {self.n_relations:,} relations; {counts}"
+
+    __str__ = __repr__  # error messages name graphs

@@ -1,6 +1,7 @@
 """A graph in one binary file (safetensors): quick to load, needs only torch and safetensors.
 
 train.head, train.relation, ... test.tail   (n,) int64, so that a large file can be memory-mapped
+train.weight, ...                           (n,) float64, if facts have weights
 entities.content, .offsets, .hashes, .order the identifiers (name_column.py); relations likewise
 entities.names.content, ...                 labels, if there are any
 
@@ -30,6 +31,7 @@ ENDING = ".graph"
 def parts(graph: Graph) -> Iterator[bytes | memoryview]:
     """The contents of the file, in parts."""
     tensors = {f"{split}.{slot.value}": triples[slot] for split, triples in graph.splits.items() for slot in Slot}
+    tensors |= {f"{split}.weight": facts.weight for split, facts in graph.splits.items() if facts.weight is not None}
     for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
         for prefix, names in ((name, vocabulary.ids), (f"{name}.names", vocabulary.labels)):
             if names is not None:
@@ -65,13 +67,19 @@ def load(path: Path) -> Graph:
 
 
 def _triples(tensors: Mapping[str, Tensor], split: str, n_entities: int, n_relations: int) -> Triples:
-    triples = Triples(*(tensors[f"{split}.{slot.value}"] for slot in Slot))
+    head, relation, tail = (tensors[f"{split}.{slot.value}"] for slot in Slot)
+    triples = Triples(head, relation, tail, tensors.get(f"{split}.weight"))
     for slot in Slot:
         ids, size = triples[slot], n_relations if slot is Slot.RELATION else n_entities
         if ids.dtype != torch.int64 or ids.shape != (triples.head.numel(),):
             raise ValueError(f"{split} is not three columns of ids")
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
             raise ValueError(f"{split} has an id without a name")
+    weight = triples.weight
+    if weight is not None and (weight.dtype != torch.float64 or weight.shape != triples.head.shape):
+        raise ValueError(f"{split} has no column of weights")
+    if weight is not None and not (weight.isfinite() & (weight >= 0)).all():
+        raise ValueError(f"{split} has a weight that is not finite or below 0")
     return triples
 
 

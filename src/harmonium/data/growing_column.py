@@ -55,9 +55,12 @@ class GrowingColumn:
 
 def select_triples(triples: Triples, mask: Tensor) -> Triples:
     """The triples where the mask (n,) is true; a large selection lies in a temporary file."""
-    columns = [GrowingColumn() for _ in Slot]
+    columns, weight = [GrowingColumn() for _ in Slot], GrowingColumn()
     for start in range(0, len(triples), CHUNK):
         chunk = slice(start, start + CHUNK)
         for slot, column in zip(Slot, columns, strict=True):
             column.append(triples[slot][chunk][mask[chunk]].numpy())
-    return Triples(*(column.tensor() for column in columns))
+        if triples.weight is not None:
+            weight.append(triples.weight[chunk][mask[chunk]].numpy())
+    head, relation, tail = (column.tensor() for column in columns)
+    return Triples(head, relation, tail, None if triples.weight is None else weight.tensor(np.float64))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
-from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
+from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.names import LINE_BREAKS
 from harmonium.runtime.errors import HarmoniumError
 
@@ -17,6 +17,8 @@ PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
 NAMESPACE = "urn:harmonium:"
 LABELS = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
 BATCH = 1 << 17  # facts or labels sent at a time
+LINES = 1000  # parsed at a time where bad ones are skipped
+EXAMPLES, SHOWN = 3, 60  # bad lines shown, and characters of each
 
 
 def pyoxigraph() -> Any:
@@ -76,9 +78,14 @@ def identifier(term: Any) -> str:
     return re.sub(LINE_BREAKS, " ", name) if name and iri.startswith(f"{NAMESPACE}name:") else iri
 
 
-def read_files(files: dict[str, str], splits: list[str], literals: str, language: str) -> Iterator[list[bytes]]:
-    """Messages of [JSON of new names, facts of each split]; at the end labels, and how much was skipped."""
-    statements = Statements(splits, literals, language)
+def read_files(
+    files: dict[str, str], splits: list[str], literals: str, language: str, skip_lines: bool = False
+) -> Iterator[list[bytes]]:
+    """Messages of [JSON of new names, facts of each split]; at the end labels, and how much was skipped.
+
+    Lines of N-Triples and N-Quads that cannot be read are an error, or skipped and counted.
+    """
+    statements, bad_lines = Statements(splits, literals, language), BadLines()
     sent = {"entities": 0, "relations": 0}
 
     def batch() -> list[bytes]:
@@ -91,7 +98,7 @@ def read_files(files: dict[str, str], splits: list[str], literals: str, language
         return [json.dumps(names, ensure_ascii=False).encode(), *rows]
 
     for split, file in files.items():
-        for number, quad in enumerate(parse(Path(file)), start=1):
+        for number, quad in enumerate(parse(Path(file), bad_lines if skip_lines else None), start=1):
             graph = getattr(quad.graph_name, "value", "").removeprefix(f"{NAMESPACE}split:")
             statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split)
             if number % BATCH == 0:
@@ -100,7 +107,7 @@ def read_files(files: dict[str, str], splits: list[str], literals: str, language
     labels = [(name, label) for name, (_, label) in statements.labels.items()]
     for start in range(0, len(labels), BATCH):
         yield [json.dumps({"labels": dict(labels[start : start + BATCH])}, ensure_ascii=False).encode()]
-    yield [json.dumps({"skipped": statements.skipped}).encode()]
+    yield [json.dumps({"skipped": statements.skipped, "bad_lines": bad_lines.rows()}).encode()]
 
 
 def _last_keys(words: dict[str, int], count: int) -> list[str]:
@@ -122,16 +129,55 @@ class _Text:
         return block
 
 
-def parse(path: Path) -> Iterator[Any]:
-    """The statements (quads) of a file, by its ending."""
+class BadLines:
+    """Lines that cannot be read: counted, with the first of each file and reason as examples."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.examples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+
+    def add(self, file: Path, number: int, reason: str, text: str) -> None:
+        key = str(file), reason
+        self.counts[key] += 1
+        examples = self.examples.setdefault(key, [])
+        if len(examples) < EXAMPLES:
+            examples.append((number, text[:SHOWN]))
+
+    def rows(self) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
+        """File, reason, number of lines, examples as (line number, text)."""
+        return [(*key, count, self.examples[key]) for key, count in self.counts.items()]
+
+
+def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
+    """The statements (quads) of a file, by its ending; where it has lines, bad ones are collected if they may be."""
     ox, ending = pyoxigraph(), strip_compression(path).suffix
     format = ox.RdfFormat.RDF_XML if ending == ".owl" else ox.RdfFormat.from_extension(ending.removeprefix("."))
+    has_lines = ending in (".nt", ".nq")
     try:
         with open_bytes(path) as file:
-            yield from ox.parse(_Text(file, path), format=format)
+            if has_lines and bad_lines is not None:
+                yield from _parse_lines(file, path, format, bad_lines)
+            else:
+                yield from ox.parse(_Text(file, path), format=format)
     except SyntaxError as error:
-        raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}") from error
+        advice = '; `--on-bad skip` (in Python: on_bad="skip") leaves out such lines' if has_lines else ""
+        raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}{advice}") from error
     except HarmoniumError:
         raise
     except PARSE_ERRORS as error:
         raise HarmoniumError(f"{path}: cannot be read ({error})") from error
+
+
+def _parse_lines(file: IO[bytes], path: Path, format: Any, bad_lines: BadLines) -> Iterator[Any]:
+    """The statements of the lines that can be read."""
+    ox, number = pyoxigraph(), 0
+    while block := [line for _ in range(LINES) if (line := file.readline(MAX_LINE))]:
+        try:
+            yield from list(ox.parse(b"".join(block), format=format))
+        except (SyntaxError, ValueError):
+            for position, line in enumerate(block, start=number + 1):
+                try:
+                    yield from list(ox.parse(line, format=format))
+                except (SyntaxError, ValueError):
+                    bad_lines.add(path, position, f"not {format.name}", line.decode("utf-8", "replace").strip())
+        number += len(block)

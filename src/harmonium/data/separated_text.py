@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from harmonium.data.columns import is_header
 from harmonium.data.compressed import numbered_lines
 from harmonium.data.names import is_empty
 from harmonium.data.skipped_rows import SkippedRows
-from harmonium.data.text_encoding import guess_encoding
+from harmonium.data.text_encoding import UTF_8, guess_encoding
 
 SEPARATORS = (",", ";", "\t", "|")
 SAMPLE = 100  # lines that decide on the separator
+SHOWN_CELLS = 8  # of the first row, in an error about another
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def read_cells(
         except StopIteration:
             return
         except csv.Error as error:
-            advice = "; `harmonium convert --no-quotes` reads quotes as plain text"
+            advice = "; `--no-quotes` reads quotes as plain text"
             lines.reject(f"{error}; is a quote open?", advice)
             continue
         if is_empty("".join(cells)):
@@ -102,9 +104,11 @@ def read_cells(
             cells.pop()
         if len(cells) != width:
             count = f"found {len(cells)} column{'s' * (len(cells) != 1)}, expected {width}{expected}"
-            lines.reject(count, "; quote cells that contain the separator")
+            lines.reject(count, "; quote cells that contain the delimiter")
             continue
-        expected = expected or (f": {', '.join(cells)}" if is_header(cells) else f" as in line {lines.number}")
+        if not expected:
+            shown = ", ".join(cells[:SHOWN_CELLS]) + ", ..." * (len(cells) > SHOWN_CELLS)
+            expected = f": {shown}" if is_header(cells) else f" as in line {lines.number} ({shown})"
         yield lines.number, cells
 
 
@@ -120,7 +124,7 @@ class _Lines(Iterator[str]):
 
     def __init__(self, path: Path, encoding: str, skipped: SkippedRows, cells: re.Pattern[str] | None) -> None:
         self.path, self.skipped, self.cells = path, skipped, cells
-        self.lines = numbered_lines(path, self._reject_bytes if skipped.skips else None, encoding)
+        self.lines = numbered_lines(path, partial(reject_bytes, path, encoding, skipped), encoding)
         self.row: list[tuple[int, str]] = []  # lines of the current row
         self.returned: list[tuple[int, str]] = []  # to be read again, the last first
 
@@ -152,5 +156,9 @@ class _Lines(Iterator[str]):
         self.skipped.reject(self.path, f":{self.number}", reason, advice, text)
         self.returned += reversed(self.row[1:])
 
-    def _reject_bytes(self, number: int, raw: bytes) -> None:
-        self.skipped.reject(self.path, f":{number}", "not UTF-8 text", text=raw.decode("utf-8", "replace"))
+
+def reject_bytes(path: Path, encoding: str, skipped: SkippedRows, number: int, raw: bytes) -> None:
+    """Reject a line that is no text in this encoding."""
+    name = "UTF-8" if encoding == UTF_8 else encoding
+    advice = f"; save the file as UTF-8, or give {'its' if encoding == UTF_8 else 'another'} --encoding, such as cp1252"
+    skipped.reject(path, f":{number}", f"not {name} text", advice, raw.decode("utf-8", "replace"))

@@ -21,11 +21,12 @@ class Slot(StrEnum):
 
 @dataclass(frozen=True)
 class Triples:
-    """Facts as three columns of ids."""
+    """Facts as three columns of ids and, where their source has them, weights."""
 
     head: Tensor  # (n,) int64
     relation: Tensor  # (n,) int64
     tail: Tensor  # (n,) int64
+    weight: Tensor | None = None  # (n,) float64 (float32 on other devices), finite, at least 0
 
     @classmethod
     def from_rows(cls, rows: Tensor | Sequence[Sequence[int]]) -> Triples:
@@ -35,11 +36,19 @@ class Triples:
 
     @classmethod
     def cat(cls, parts: Sequence[Triples]) -> Triples:
-        """All triples of all parts, in order."""
-        return cls(*(torch.cat([part[slot] for part in parts]) for slot in Slot))
+        """All triples of all parts, in order; those without weights among weighted ones get 1."""
+        weight = None
+        if any(part.weight is not None for part in parts):
+            weight = torch.cat([part.weights() for part in parts])
+        head, relation, tail = (torch.cat([part[slot] for part in parts]) for slot in Slot)
+        return cls(head, relation, tail, weight)
 
     def __len__(self) -> int:
         return len(self.head)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(map(str, map(tuple, self[:3].to_rows().tolist())))
+        return f"<Triples of {len(self):,}: {rows}{', ...' if len(self) > 3 else ''}>"
 
     @overload
     def __getitem__(self, index: Slot) -> Tensor: ...
@@ -49,7 +58,12 @@ class Triples:
         """A column by its slot, or a selection of rows."""
         if isinstance(index, Slot):
             return {Slot.HEAD: self.head, Slot.RELATION: self.relation, Slot.TAIL: self.tail}[index]
-        return Triples(self.head[index], self.relation[index], self.tail[index])
+        weight = None if self.weight is None else self.weight[index]
+        return Triples(self.head[index], self.relation[index], self.tail[index], weight)
+
+    def weights(self) -> Tensor:
+        """(n,) float64: the weight of each fact, 1 where none is given."""
+        return torch.ones(len(self), dtype=torch.float64) if self.weight is None else self.weight
 
     def to_rows(self) -> Tensor:
         """(n, 3), columns head, relation, tail."""
@@ -60,4 +74,5 @@ class Triples:
             yield self[start : start + size]
 
     def to(self, device: torch.device | str) -> Triples:
-        return Triples(self.head.to(device), self.relation.to(device), self.tail.to(device))
+        weight = None if self.weight is None else self.weight.to(device, torch.float32)
+        return Triples(self.head.to(device), self.relation.to(device), self.tail.to(device), weight)

@@ -115,13 +115,19 @@ class _SecureConnection(_Connection, HTTPSConnection):
 def _check(host: str, port: int, allow_internal: bool) -> list[Any]:
     """The addresses of a host; internal ones are an error unless allowed."""
     addresses = [info[4] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    for address in addresses:
-        if not allow_internal and not _is_public(str(address[0])):
-            raise HarmoniumError(
-                f"http://{host}: {address[0]} is an internal address, which data from elsewhere could abuse; if you mean "
-                "it, read it once with `harmonium convert ... --allow-internal` (in Python: allow_internal=True)"
-            )
+    if not allow_internal:
+        for address in addresses:
+            check_public(str(address[0]), f"http://{host}")
     return addresses
+
+
+def check_public(address: str, location: str) -> None:
+    """Refuse an address of this machine or of its network."""
+    if not _is_public(address):
+        raise HarmoniumError(
+            f"{location}: {address} is an internal address, which data from elsewhere could abuse; if you mean it, add "
+            "--allow-internal to train, complete or convert (in Python: load(..., allow_internal=True))"
+        )
 
 
 def _is_public(text: str) -> bool:

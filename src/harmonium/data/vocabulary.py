@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Number
 
 from harmonium.data.name_column import NameColumn
 from harmonium.data.names import clean_name
@@ -39,16 +40,21 @@ class Vocabulary:
         return self.names if self.names.distinct else self.ids
 
     def __contains__(self, name: str) -> bool:
-        return bool(self._find(name))
+        return bool(self.find(name))
 
-    def _find(self, name: str) -> list[int]:
+    def find(self, name: str) -> list[int]:
         """The ids of an identifier, else those of a label, as it is or cleaned as names are that come from files."""
         spellings = (name, clean_name(name))
         return next((ids for text in spellings if (ids := self.ids.find(text) or self.names.find(text))), [])
 
-    def index(self, name: str) -> int:
+    def index(self, name: object) -> int:
         """The id of an identifier or a label; the error for an unknown name suggests similar ones."""
-        matches = self._find(name)
+        if not isinstance(name, str):
+            if not isinstance(name, Number):
+                kind = type(name).__name__
+                raise HarmoniumError(f"the name of the {self.kind} is text, not a {kind}: {str(name)[:80]}")
+            name = str(name)  # as numbers in files and frames become names
+        matches = self.find(name)
         if len(matches) == 1:
             return matches[0]
         if matches:

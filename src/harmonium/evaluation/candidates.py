@@ -112,25 +112,42 @@ def _in_exact_order(best: TopCandidates, exact: ExactScores | None) -> RankedCan
 def score_and_log_normaliser(
     scorer: Scorer, slot: Slot, triples: Triples, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """(n,) twice: the score of what fills the slot of each triple, and log-sum-exp of temperature * score of all."""
+    """(n,) twice: the score of what fills the slot of each triple, and log-sum-exp of temperature * score of all.
+
+    Triples that answer the same question share its scores.
+    """
     if not len(triples):
         return torch.empty(0), torch.empty(0)
     scorer = scorer.prepare()
-    chunks = triples.chunks(chunk_size(scorer, slot, triples))
-    parts = [_score_chunk(scorer, slot, chunk, temperature) for chunk in chunks]
-    return torch.cat([scores for scores, _ in parts]), torch.cat([normaliser for _, normaliser in parts])
+    given = torch.stack([triples[other] for other in Slot if other is not slot], dim=1)
+    question = given.unique(dim=0, return_inverse=True)[1]  # (n,)
+    order = question.argsort(stable=True)
+    ascending = question[order]
+    is_first = torch.cat([ascending[:1] >= 0, ascending.diff() != 0])
+    questions, parts = triples[order[is_first]], []
+    size = chunk_size(scorer, slot, questions)
+    for start in range(0, len(questions), size):
+        answers = order[(ascending >= start) & (ascending < start + size)]
+        chunk = questions[start : start + size]
+        parts.append(_score_chunk(scorer, slot, chunk, question[answers] - start, triples[slot][answers], temperature))
+    scores, log_normaliser = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    position = order.argsort().to(scores.device)
+    return scores[position], log_normaliser[position]
 
 
-def _score_chunk(scorer: Scorer, slot: Slot, triples: Triples, temperature: float) -> tuple[Tensor, Tensor]:
+def _score_chunk(
+    scorer: Scorer, slot: Slot, questions: Triples, question: Tensor, answer: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """(m,) twice: the scores of answers to a chunk of questions, by row, and the log-normalisers of these."""
     scores = log_normaliser = None
-    for start, block in scorer.score_blocks(slot, triples):
-        rows = torch.arange(len(triples), device=block.device)
-        row, column = select_block((rows, triples[slot]), start, block.shape[1])
-        scores = block.new_zeros(len(triples)) if scores is None else scores
-        scores[row] = block[row, column]
+    for start, block in scorer.score_blocks(slot, questions):
+        position, row, target = (column.to(block.device) for column in (torch.arange(len(answer)), question, answer))
+        position, column, row = select_block((position, target, row), start, block.shape[1])
+        scores = block.new_zeros(len(answer)) if scores is None else scores
+        scores[position] = block[row, column]
         log_normaliser = _log_add(log_normaliser, (temperature * block).logsumexp(1))
     assert scores is not None and log_normaliser is not None, "a scorer yields at least one block"
-    return scores, log_normaliser
+    return scores, log_normaliser[question.to(log_normaliser.device)]
 
 
 def margins(scores: Tensor, log_normaliser: Tensor, temperature: float = 1.0) -> Tensor:

@@ -20,10 +20,12 @@ from harmonium.evaluation.ranking import rank
 from harmonium.evaluation.rules import RuleBaseline
 from harmonium.model.scoring import Scorer
 from harmonium.runtime import schema
-from harmonium.runtime.config import EvaluateConfig, build
+from harmonium.runtime.config import EvaluateConfig
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import Tabular
+from harmonium.runtime.setting_values import build
 
 BASELINE_FACTS = 2000  # facts that baselines rank
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
@@ -53,7 +55,7 @@ def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
-class EvaluationSummary:
+class EvaluationSummary(Displayed):
     """What a run keeps of an evaluation: metrics of all queries and of parts, and their protocol, without the ranks."""
 
     graph: str
@@ -66,6 +68,9 @@ class EvaluationSummary:
     estimate: Estimate | None = None  # where only a sample was ranked
     baselines: dict[str, Metrics] = field(default_factory=dict)  # frequency, rules
     warning: str | None = None  # where the model is not clearly better than a baseline
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.graph} {self.protocol.split}", *_short(self.metrics), f"{self.queries:,} queries")
 
     def describe(self) -> str:
         """The protocol in one line."""
@@ -103,6 +108,10 @@ class EvaluationSummary:
         )
 
 
+def _short(metrics: Metrics) -> list[str]:
+    return [f"{name} {metrics[name]:.3f}" for name in ("mrr", "hits@1", "hits@10")]
+
+
 class _Stored(TypedDict):
     """An evaluation as JSON."""
 
@@ -132,6 +141,10 @@ class Evaluation(Tabular):
     rounding: RoundingCheck | None = None
     estimate: Estimate | None = None  # where only a sample was ranked
     weights: tuple[float, ...] | None = None  # of a product of experts, where they are not equal
+
+    def __repr__(self) -> str:
+        graph = f"{self.graph.name} {self.protocol.split}"
+        return one_line(self, graph, *_short(self.metrics), f"{len(self.ranks):,} queries")
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import ClassVar
 
 import torch
@@ -38,7 +39,7 @@ class Composition(ABC):
     parts: ClassVar[int] = 1  # numbers in a coordinate: 2, d / 2 apart, where vectors are complex
 
     def __init_subclass__(cls) -> None:
-        cls.name = cls.__dict__.get("name", cls.__name__.lower())
+        cls.name = cls.__dict__.get("name", cls.__name__).lower()
         Composition.registry[cls.name] = cls
 
     @abstractmethod
@@ -173,14 +174,15 @@ class SlotMap:
 
 
 def find_composition(name: str) -> Composition:
-    """A registered composition by name."""
-    if name not in Composition.registry:
-        known = ", ".join(sorted(Composition.registry))
+    """A registered composition by name, in any case."""
+    if name.lower() not in Composition.registry:
+        near = get_close_matches(name.lower(), Composition.registry, n=1)
+        hint = f", did you mean {near[0]}?" if near else ";"
         raise HarmoniumError(
-            f"no composition '{name}'; there are {known}. Import your own, a formula that is affine in each slot, first "
-            "(--plugin FILE.py)"
+            f"no composition '{name}'{hint} there are {', '.join(sorted(Composition.registry))}. Import your own, a formula "
+            "that is affine in each slot, first (--plugin FILE.py)"
         )
-    return Composition.registry[name]()
+    return Composition.registry[name.lower()]()
 
 
 class DistMult(Composition):

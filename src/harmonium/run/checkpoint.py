@@ -41,6 +41,7 @@ from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, is_communication_error, run_on_main
 from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.runtime.folders import UNFINISHED, logger
+from harmonium.runtime.setting_values import Overrides
 from harmonium.runtime.storage import FileRecord
 
 FORMAT = 4
@@ -318,9 +319,7 @@ def _prepare(checkpoints: Checkpoints, config: Config, graph: Graph) -> None:
 
 
 @contextlib.contextmanager
-def reopen(
-    path: Path, overrides: Sequence[str], world: World | None = None
-) -> Iterator[tuple[Checkpoints, Config, Graph]]:
+def reopen(path: Path, overrides: Overrides, world: World | None = None) -> Iterator[tuple[Checkpoints, Config, Graph]]:
     """Continue the training in a run folder, with any number of processes."""
     folder = path / UNFINISHED
     with _locked(path, world):

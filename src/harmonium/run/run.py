@@ -36,15 +36,17 @@ from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.evaluation.metrics import read_metrics
-from harmonium.model.build import build_model
+from harmonium.model.build import build_model, title
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest as manifests
 from harmonium.run.environment import environment
 from harmonium.run.manifest import Manifest
+from harmonium.run.methods import RunMethods
 from harmonium.run.selection import Selection
 from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
@@ -72,12 +74,16 @@ class History:
     def seconds(self) -> float:
         return float(self.rows[-1]["seconds"]) if self.rows else 0.0
 
+    def __repr__(self) -> str:
+        return one_line(self, f"of {len(self.rows)} epochs", f"best {self.best_epoch}", self.stopped)
+
 
 @dataclass(frozen=True)
-class Run:
-    """A finished training: everything needed to evaluate, predict and look.
+class Run(RunMethods, Displayed):
+    """A finished training. Functions that take a run are also its methods: `run.predict(...)`, `run.evaluate()`, ...
 
-    >>> harmonium.Run.load("runs/demo").metrics["mrr"]
+    >>> run = harmonium.Run.load("runs/demo")
+    >>> run.metrics["mrr"], run.predict(head="Austria", relation="borders")
     """
 
     config: Config
@@ -94,6 +100,12 @@ class Run:
         """mr, mrr, hits@1, hits@3, hits@10 and amri; empty without an evaluation."""
         return self.evaluation.metrics if self.evaluation else {}
 
+    def __repr__(self) -> str:
+        model = f"{self.path or 'not saved'}: {title(self.config)}, {self.config.model.entity_dim} dimensions"
+        split = self.evaluation.protocol.split if self.evaluation else ""
+        metrics = [f"{split} {name} {self.metrics[name]:.3f}" for name in ("mrr", "hits@10") if name in self.metrics]
+        return one_line(self, model, f"on {self.graph.name} ({self.graph.n_entities:,} entities)", *metrics)
+
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of the graph and the model, computed once: from the manifest if the run was opened from a folder."""
@@ -107,6 +119,12 @@ class Run:
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the folder, whole or not at all."""
         path = folders.reserve(path, overwrite)
+        with folders.replace_atomically(path) as temporary:
+            self.write_files(temporary)
+        return path
+
+    def write_files(self, folder: Path) -> list[str]:
+        """Write the files of a run into an empty folder, and return their names."""
         files: dict[str, bytes | Iterable[Any]] = {
             "config.toml": self.config.to_toml().encode(),
             **self._tensor_files(),
@@ -115,10 +133,9 @@ class Run:
         }
         if self.selection is not None:
             files[SELECTION] = storage.to_json(self.selection.to_json())
-        with folders.replace_atomically(path) as temporary:
-            records = {name: storage.write(temporary / name, content) for name, content in files.items()}
-            manifests.write(temporary, self._manifest(records))
-        return path
+        records = {name: storage.write(folder / name, content) for name, content in files.items()}
+        manifests.write(folder, self._manifest(records))
+        return [*files, manifests.NAME]
 
     def _manifest(self, files: dict[str, storage.FileRecord]) -> Manifest:
         now, history = datetime.now(UTC).isoformat(timespec="seconds"), self.history

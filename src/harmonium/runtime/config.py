@@ -9,37 +9,49 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.setting_values import TOO_LARGE, Overrides, build, full_keys, put
 from harmonium.runtime.untrusted import read_text, refuse_pickle
 
 RECIPES = Path(__file__).parent / "recipes"
-TOO_LARGE = 2**63  # for PyTorch's integers
 MOST_DIMENSIONS = 2**16
+MOST_SHOWN = 10**5  # larger upper bounds only guard against mistakes, and are not shown
 MOST_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch ends the process
-
-Settings = TypeVar("Settings")
 
 
 def option(
-    default: Any, help: str, above: float | None = None, least: float | None = None, most: float | None = None
+    default: Any,
+    help: str,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    also: tuple[str, ...] = (),
 ) -> Any:
-    """A field with its description and its range; a number has a lower and an upper bound, which may be infinite."""
-    return field(default=default, metadata={"help": help, "above": above, "least": least, "most": most})
+    """A field with its description and its range; a number has a lower and an upper bound, which may be infinite.
+
+    `also` are other names of the setting, such as those of other libraries.
+    """
+    limits = {"above": above, "least": least, "most": most}
+    return field(default=default, metadata={"help": help, **limits, "also": also})
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     composition: str = option(
         "hole",
-        "How head, relation and tail become one vector: distmult, hole, complex, ..., or your own (affine in each slot).",
+        "How head, relation and tail become one vector: distmult, hole, complex, tensorproduct, concatenation, rescal, "
+        "rescalproduct, triplecorrelation, or your own (affine in each slot).",
+        also=("model",),
     )
-    entity_dim: int = option(64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS)
+    entity_dim: int = option(
+        64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS, also=("dim", "embedding_dim", "k")
+    )
     entity_dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of stored entity vectors; bfloat16 halves their memory and is rounded stochastically."
     )
@@ -52,6 +64,7 @@ class ModelConfig:
         "lambda: holds a token to its composed vector; small values let W reshape it, inf does not.",
         above=0,
         most=math.inf,
+        also=("lambda",),
     )
     constraint: Literal["frobenius", "spectral"] = option("frobenius", "Which norm of W is kept below the cap.")
     cap: float | None = option(
@@ -62,18 +75,22 @@ class ModelConfig:
         "calibrated",
         "Initial values; calibrated: scores of unit variance, W aligned with b; paper: random vectors of length one, small "
         "W and b; xavier: as the paper's authors start, each table, W and b uniform within sqrt(6 / (rows + columns)).",
+        also=("initialization",),
     )
     initial_spread: float | None = option(
         None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", least=1e-9, most=1e3
     )
-    normalise: bool = option(True, "Normalise embeddings to length one.")
+    normalise: bool = option(True, "Normalise embeddings to length one.", also=("normalize",))
     reciprocal: bool = option(False, "A second vector per relation, which answers head queries as tail queries.")
     dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0, most=0.999)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "composition", self.composition.lower())  # ComplEx is complex
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6)
+    epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6, also=("num_epochs", "n_epochs"))
     batch_size: int = option(512, "Triples in a step.", least=1, most=2**24)
     loss: Literal["sampled", "full", "linear-margin", "logistic-margin", "logistic"] = option(
         "sampled",
@@ -81,7 +98,13 @@ class TrainConfig:
         "(Yang 2015, the paper's HolE*); logistic-margin: on their sigmoids (Nickel 2016); logistic: log loss of true "
         "and negative triples (Nickel 2016).",
     )
-    negatives: int = option(128, "Negatives per triple and side (every loss but full).", least=1, most=2**20)
+    negatives: int = option(
+        128,
+        "Negatives per triple and side (every loss but full).",
+        least=1,
+        most=2**20,
+        also=("num_negs_per_pos", "num_negatives", "eta"),
+    )
     sampler: Literal["uniform", "degree", "typed"] = option(
         "uniform",
         "Distribution of negatives: uniform; degree: in proportion to the entity's facts; typed: half of them entities "
@@ -102,9 +125,11 @@ class TrainConfig:
         False, "Two updates a batch, as the paper's authors have it: one for its heads, then one for its tails."
     )
     optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
-        "adam", "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number."
+        "adam",
+        "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number.",
+        also=("optimizer",),
     )
-    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e38)
+    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e38, also=("lr",))
     schedule: Literal["constant", "linear", "cosine"] = option(
         "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
     )
@@ -181,6 +206,7 @@ class TrainConfig:
         "Random seed of initialisation, order and negatives; it fixes the result on a CPU.",
         least=0,
         most=TOO_LARGE - 1,
+        also=("random_state", "random_seed"),
     )
     precision: Literal["high", "highest"] = option(
         "high", "Precision of float32 matrix products in training; high: TF32 where that is faster; highest: full."
@@ -221,47 +247,65 @@ class EvaluateConfig:
 class Config:
     """All settings of a run: the graph, the model, the training, the evaluation protocol.
 
-    >>> harmonium.Config.read("large/distmult", ["train.epochs=5"])
+    >>> harmonium.Config.read("large/distmult", epochs=5)
     """
 
-    data: str = option("atlas", "Dataset name, folder or file of triples.")
+    data: str = option("atlas", "Dataset name, folder or file of facts.")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
 
     @classmethod
-    def read(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> Config:
-        """Settings from a TOML file or a recipe's name, then `key=value` overrides such as `model.faithfulness=inf`."""
+    def read(cls, source: str | Path | None, overrides: Overrides = (), **settings: Any) -> Config:
+        """Settings from a TOML file or a recipe's name, then overrides, then settings by name (setting_values.py)."""
+        given = full_keys(cls, overrides) | full_keys(cls, settings)
         if source is None:
-            return cls.of({}, overrides)
+            return cls.of({}, given)
         path, text, tree = read_toml(source)
         tree.pop("published", None)  # the numbers that a recipe should reproduce, for benchmarks/reproduce.py
         tree.pop("search", None)  # what training/selection.py may change
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
-        return cls.of(tree, overrides, str(path), locations)
+        return cls.of(tree, given, str(path), locations)
 
     @classmethod
     def of(
         cls,
         tree: dict[str, Any],
-        overrides: Sequence[str] = (),
+        overrides: Overrides = (),
         location: str = "settings",
         locations: Mapping[str, str] = types.MappingProxyType({}),
     ) -> Config:
         """Settings from a tree of values, then overrides; errors name the location of a key where it is known."""
-        for override in overrides:
-            _override(tree, override)
-        overridden = {override.partition("=")[0].strip(): "settings" for override in overrides}
-        return build(cls, tree, location, {**locations, **overridden})
+        given = full_keys(cls, overrides)
+        for key, value in given.items():
+            put(tree, key, value)
+        return build(cls, tree, location, {**locations, **dict.fromkeys(given, "settings")})
+
+    def __repr__(self) -> str:
+        """The settings that differ from their defaults."""
+        groups = {"model": (self.model, ModelConfig()), "train": (self.train, TrainConfig())}
+        groups["evaluate"] = (self.evaluate, EvaluateConfig())
+        changed = [
+            f"{group}.{name}={value!r}"
+            for group, (settings, defaults) in groups.items()
+            for name, value in vars(settings).items()
+            if value != vars(defaults)[name]
+        ]
+        return f"Config({', '.join([f'data={self.data!r}', *changed])})"
 
     def to_toml(self) -> str:
         """The whole tree as TOML; reading it back gives the same settings."""
-        lines = [f"data = {_toml(self.data)}"]
+        lines = [f"data = {to_toml(self.data)}"]
         for group in ("model", "train", "evaluate"):
             lines += ["", f"[{group}]"]
             values = dataclasses.asdict(getattr(self, group))
-            lines += [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
+            lines += [f"{key} = {to_toml(value)}" for key, value in values.items() if value is not None]
         return "\n".join(lines) + "\n"
+
+
+def allowed_values(kind: type, name: str) -> tuple[str, ...]:
+    """The values of a setting that has a few."""
+    return tuple(typing.get_args(typing.get_type_hints(kind)[name]))
 
 
 def recipes() -> list[str]:
@@ -302,29 +346,48 @@ def _find(source: str | Path) -> Path:
     raise HarmoniumError(f"{source}: cannot be read (No such file or directory), and no recipe has this name{hint}")
 
 
-def describe(kind: type = Config, prefix: str = "") -> list[tuple[str, str, str]]:
-    """(key, default, help) of every setting."""
-    rows = []
+class Setting(NamedTuple):
+    """What there is to know about one setting."""
+
+    key: str
+    default: str  # as TOML; empty where there is none
+    help: str
+    values: str  # which values are allowed
+
+
+def describe(kind: type = Config, prefix: str = "") -> list[Setting]:
+    """Every setting, in order."""
+    rows: list[Setting] = []
     for entry in dataclasses.fields(kind):
+        hint = typing.get_type_hints(kind)[entry.name]
         if entry.default is dataclasses.MISSING:
-            rows += describe(typing.get_type_hints(kind)[entry.name], f"{prefix}{entry.name}.")
+            rows += describe(hint, f"{prefix}{entry.name}.")
         else:
-            default = "" if entry.default is None else _toml(entry.default)
-            rows.append((prefix + entry.name, default, entry.metadata["help"]))
+            values = _describe_values(hint, entry.metadata)
+            rows.append(Setting(prefix + entry.name, to_toml(entry.default), entry.metadata["help"], values))
     return rows
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
-    """Set the value of one `key=value` in a tree."""
-    key, equals, value = override.partition("=")
-    if not equals:
-        raise HarmoniumError(f"--set {override}: expected key=value, such as train.epochs=50")
-    *groups, name = key.strip().split(".")
-    for group in groups:
-        tree = tree.setdefault(group, {})
-        if not isinstance(tree, dict):
-            raise HarmoniumError(f"--set {override}: '{group}' is a setting, not a group of settings")
-    tree[name] = _parse(value.strip())
+def _describe_values(hint: Any, limits: Mapping[str, Any]) -> str:
+    """The allowed values of a setting in a few characters: a|b|c, true|false, N >= 1, 0 to 0.999."""
+    if isinstance(hint, types.UnionType):
+        hint = next(member for member in typing.get_args(hint) if member is not type(None))
+    if typing.get_origin(hint) is Literal:
+        return "|".join(typing.get_args(hint))
+    if hint is bool:
+        return "true|false"
+    if hint is str:
+        return "text"
+    above, least, most = limits["above"], limits["least"], limits["most"]
+    low = f"above {above:g}" if above is not None else f"from {least:,}"
+    return low if most > MOST_SHOWN else f"{low} to {most:,}"
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """Every setting by its key, such as train.epochs."""
+    groups = {"model": config.model, "train": config.train, "evaluate": config.evaluate}
+    values = {f"{name}.{key}": value for name, group in groups.items() for key, value in vars(group).items()}
+    return {"data": config.data, **values}
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -340,71 +403,10 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def build(
-    kind: type[Settings],
-    tree: dict[str, Any],
-    location: str,
-    locations: Mapping[str, str] = types.MappingProxyType({}),
-    prefix: str = "",
-) -> Settings:
-    """A dataclass from a tree of values; an unknown key, a wrong type or range is an error that names the key."""
-    hints = typing.get_type_hints(kind)
-    entries = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]  # any dataclass
-    values = {}
-    for key, value in tree.items():
-        where = locations.get(f"{prefix}{key}", location)
-        if key not in entries:
-            known = ", ".join(prefix + name for name in entries)
-            raise HarmoniumError(f"{where}: no setting '{prefix}{key}'; there are {known}")
-        if dataclasses.is_dataclass(hints[key]):
-            if not isinstance(value, dict):
-                raise HarmoniumError(f"{where}: '{prefix}{key}' is a group of settings, such as {prefix}{key}.NAME")
-            values[key] = build(hints[key], value, location, locations, f"{prefix}{key}.")
-        else:
-            values[key] = _check(value, hints[key], entries[key].metadata, f"{where}: {prefix}{key}")
-    return kind(**values)
-
-
-def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> Any:
-    """The value, if it has the type and is in the range of a setting; a whole number may stand for a float."""
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(member for member in typing.get_args(hint) if member is not type(None))
-    if typing.get_origin(hint) is Literal:
-        if value not in typing.get_args(hint):
-            raise HarmoniumError(f"{setting} is one of {', '.join(typing.get_args(hint))}, not {value!r}")
-        return value
-    if type(value) is int and abs(value) >= TOO_LARGE:
-        raise HarmoniumError(f"{setting} is too large a number")
-    if hint is float and type(value) is int:
-        value = float(value)
-    if type(value) is not hint:
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise HarmoniumError(f"{setting} must be {names[hint]}, not {value!r}")
-    if isinstance(value, float) and math.isnan(value):
-        raise HarmoniumError(f"{setting} must be a number, not nan")
-    above, least, most = limits["above"], limits["least"], limits["most"]
-    if above is not None and value <= above:
-        raise HarmoniumError(f"{setting} must be above {above}, not {value}")
-    if least is not None and value < least:
-        raise HarmoniumError(f"{setting} must be at least {least}, not {value}")
-    if most is not None and value > most:
-        raise HarmoniumError(f"{setting} must be at most {most:,}, not {value}")
-    return value
-
-
-def _parse(text: str) -> Any:
-    """A value in TOML's notation; bare words are text, `none` is no value."""
-    if text == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, LookupError, RecursionError):
-        return text
-
-
-def _toml(value: Any) -> str:
+def to_toml(value: Any) -> str:
+    """A value in TOML's notation; no value is empty text."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

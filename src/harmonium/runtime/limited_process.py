@@ -43,6 +43,7 @@ class Limits:
     memory: int  # bytes
     seconds: int  # of CPU time
     output: int  # bytes
+    idle: int = IDLE_SECONDS  # without an answer or computing; a server may need longer than a file
 
     @classmethod
     def of(cls, paths: Iterable[Path], base_memory: int) -> "Limits":
@@ -57,7 +58,9 @@ class Limits:
         return cls(int(memory), int(seconds), output)
 
 
-def stream(function: str, arguments: dict[str, Any], limits: Limits, location: str) -> Iterator[list[bytes]]:
+def stream(
+    function: str, arguments: dict[str, Any], limits: Limits, location: str, advice: str = ADVICE
+) -> Iterator[list[bytes]]:
     """The messages that "module:function" yields in another process, when it is called with arguments of JSON types."""
     command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments), json.dumps(asdict(limits))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
@@ -68,7 +71,7 @@ def stream(function: str, arguments: dict[str, Any], limits: Limits, location: s
             watch = _Watch(process, limits)
             watch.start()
             try:
-                finished = yield from _receive(watch.read, limits, location)
+                finished = yield from _receive(watch.read, limits, location, advice)
                 if not finished:  # it closed the pipe, and is about to end
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(IDLE_SECONDS)
@@ -78,7 +81,7 @@ def stream(function: str, arguments: dict[str, Any], limits: Limits, location: s
         if not finished:
             errors.seek(0)
             message = errors.read(STDERR_BYTES).decode("utf-8", "replace")
-            raise HarmoniumError(f"{location}: {_cause(process.returncode, message, limits)}; {ADVICE}")
+            raise HarmoniumError(f"{location}: {_cause(process.returncode, message, limits)}; {advice}")
 
 
 class _Watch(threading.Thread):
@@ -87,6 +90,7 @@ class _Watch(threading.Thread):
     def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
         super().__init__(daemon=True)
         self.process, self.done, self.is_reading = process, threading.Event(), False
+        self.idle = limits.idle
         self.deadline = time.monotonic() + WALL_SECONDS + WALL_RATIO * limits.seconds
 
     def read(self, size: int) -> bytes:
@@ -102,7 +106,7 @@ class _Watch(threading.Thread):
             now = time.monotonic()
             if not self.is_reading or spent != (spent := _cpu_time(self.process.pid)):
                 since = now
-            if now > min(self.deadline, since + IDLE_SECONDS):
+            if now > min(self.deadline, since + self.idle):
                 self.process.kill()
 
 
@@ -115,7 +119,9 @@ def _cpu_time(process: int) -> float:
         return time.monotonic()
 
 
-def _receive(read: Callable[[int], bytes], limits: Limits, location: str) -> Generator[list[bytes], None, bool]:
+def _receive(
+    read: Callable[[int], bytes], limits: Limits, location: str, advice: str = ADVICE
+) -> Generator[list[bytes], None, bool]:
     """Yield messages until the end, which returns True, or until the pipe breaks, which returns False."""
     total = 0
     while True:
@@ -130,7 +136,7 @@ def _receive(read: Callable[[int], bytes], limits: Limits, location: str) -> Gen
         if total > limits.output:
             megabytes = limits.output // MEGABYTE
             raise HarmoniumError(
-                f"{location}: holds more than {megabytes:,} MB, as no graph of its size does; {ADVICE}"
+                f"{location}: holds more than {megabytes:,} MB, as no graph of its size does; {advice}"
             )
         parts = [read(length) for length in lengths]
         if any(len(part) < length for part, length in zip(parts, lengths, strict=True)):

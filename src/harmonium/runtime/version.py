@@ -1,8 +1,3 @@
-"""The version of this package."""
+"""The version of this package; pyproject.toml reads it from here."""
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("harmonium")
-except PackageNotFoundError:  # a source tree that was not installed
-    __version__ = "0.0.0"
+__version__ = "0.1.0"

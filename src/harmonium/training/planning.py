@@ -5,7 +5,7 @@ Everything is built at full size, so memory is measured. Where the tables alone 
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import Graph
+from harmonium.data.reading_options import split_keywords
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.candidates import MAX_SCORES
@@ -24,18 +25,20 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device, use_threads
+from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.setting_values import Overrides
 from harmonium.training.cost import count_parameters, count_tables, free_memory, now, time_steps
 from harmonium.training.fit import validation_sample
 from harmonium.training.search import for_vectors
 from harmonium.training.state import TrainingState
-from harmonium.training.train import load_graph, read_settings
+from harmonium.training.train import Base, given_settings, load_graph, read_settings
 
 GROWTH = 2  # where only some chunks of queries are tried, the largest of all takes about twice their memory
 RANKING_SECONDS = 0.25  # time spent on timing each of three rankings
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Displayed):
     """An estimate: seconds by what takes them, bytes by what they hold. Early stopping can only make it shorter."""
 
     graph: str
@@ -47,6 +50,11 @@ class Plan:
     step_seconds: float
     seconds: dict[str, float]
     memory: dict[str, int]
+    notes: tuple[str, ...] = ()  # of the graph
+
+    def __repr__(self) -> str:
+        time = f"about {self.total_seconds:,.0f} s" if self.fits else "does not fit in memory"
+        return one_line(self, f"{self.graph}: {time}", f"{self.peak_memory / 1e6:,.0f} MB", f"{self.epochs:,} epochs")
 
     @property
     def total_seconds(self) -> float:
@@ -61,15 +69,27 @@ class Plan:
 
 
 def plan(
-    data: str | Path | Graph | None = None,
-    config: Config | str | Path | None = None,
-    overrides: Sequence[str] = (),
+    data: Any = None,
+    config: Base | Mapping[str, Any] = None,
+    overrides: Overrides = (),
+    *,
+    preset: str | None = None,
+    **keywords: Any,
 ) -> Plan:
     """How long a training would take on this machine, and how much memory, from about two seconds of it.
 
-    >>> harmonium.plan(data="FB15K-237", overrides=["model.entity_dim=256"]).total_seconds
+    Graph, options of reading it and settings are given as to `train`.
+
+    >>> harmonium.plan("FB15K-237", dim=256).total_seconds
     """
-    config, graph = load_graph(for_vectors(read_settings(config, overrides)), data)
+    reading, settings = split_keywords(keywords)
+    base, given = given_settings(config, preset, overrides, settings)
+    config, graph = load_graph(for_vectors(read_settings(base, given)), data, reading=reading)
+    return _plan(config, graph)
+
+
+def _plan(config: Config, graph: Graph) -> Plan:
+    """The estimate for these settings."""
     settings, device = config.train, pick_device(config.train.device)
     if settings.threads:
         use_threads(settings.threads)
@@ -79,8 +99,8 @@ def plan(
     tables = count_tables(config, graph, parameters, device)
     memory = {"program and graph": _resident_memory(device)} | tables
     if sum(tables.values()) > free_memory(device):
-        return Plan(*header, False, math.nan, {}, memory)
-    return Plan(*header, True, *_measure(config, graph, device, memory))
+        return Plan(*header, False, math.nan, {}, memory, tuple(map(str, graph.notes)))
+    return Plan(*header, True, *_measure(config, graph, device, memory), tuple(map(str, graph.notes)))
 
 
 def _measure(

@@ -1,15 +1,18 @@
 """The public functions `train` and `resume`: fit a model, evaluate it, and write the run folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
+from harmonium.data.reading_options import Options, split_keywords
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
+from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.stretched_harmony import stretch_tokens
 from harmonium.run import checkpoint
@@ -23,124 +26,153 @@ from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
 from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.setting_values import Overrides, full_keys
 from harmonium.runtime.untrusted import is_file
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
+from harmonium.training.notebook_progress import OnProgress, training_progress
 from harmonium.training.search import Search, for_vectors, select
-from harmonium.training.state import Progress
 from harmonium.training.tracking import Log, check_targets, tracking
 
 DEFAULT = "best"  # the preset used where no settings are given
-OnProgress = Callable[[Progress], None]
+Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
 
 
 def train(
-    data: str | Path | Graph | None = None,
-    config: Config | str | Path | None = None,
+    data: Any = None,
+    config: Base | Mapping[str, Any] = None,
     out: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     overwrite: bool = False,
-    progress: OnProgress | None = None,
+    progress: OnProgress | Literal[False] | None = None,
     track: Sequence[str] = (),
     minutes: float | None = None,
+    *,
+    preset: str | None = None,
+    **keywords: Any,
 ) -> Run:
     """Train a model on a graph, evaluate it, and write a run folder to `out` if given.
 
-    `config` is a preset (best, fast, plain, paper), another recipe or file of settings, or a `Config`. The default, best,
-    chooses the model that ranks held-out facts of this graph best, within the time budget of `minutes`; settings in
-    `overrides` stay fixed. `track` also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI` or `csv:FILE`.
+    `data` is anything that `load` reads; its options, such as columns and on_bad, are keyword arguments here too. `config`
+    is a preset (best, fast, plain, paper; also `preset=...`), another recipe or file of settings, or a `Config`. The
+    default, best, chooses the model that ranks held-out facts of this graph best, within the time budget of `minutes`.
+    Settings, by their full or short names, stay fixed: as keyword arguments, as a dict in place of `config`, or as
+    `overrides` (a dict, or `key=value` each). `track` also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`,
+    `mlflow:URI` or `csv:FILE`. A notebook shows a progress bar (`progress=False`: none).
 
-    >>> run = harmonium.train("atlas", out="runs/atlas")
-    >>> run = harmonium.train("atlas", "plain", overrides=["model.entity_dim=32", "train.epochs=20"], out="runs/small")
+    >>> run = harmonium.train("facts.csv", epochs=50, model="ComplEx", out="runs/mine")
+    >>> run = harmonium.train("facts.csv", columns="person,knows,friend", on_bad="skip")
+    >>> run = harmonium.train("atlas", "plain", dim=32, learning_rate=0.1)
+    >>> run = harmonium.train("atlas", {"model.entity_dim": 32, "train": {"epochs": 20}})
     """
+    reading, settings = split_keywords(keywords)
+    Options.of(reading)  # an error before the work
+    base, given = given_settings(config, preset, overrides, settings)
     folder = None if out is None else Path(out)
+    report = training_progress(progress)
     if torchrun.rank():  # only the main process reports
-        progress, track = None, ()
+        report, track = None, ()
     with process_group() as world:
-        settings, search = read_recipe(config, overrides, alone=world is None)
+        chosen, search = read_recipe(base, given, alone=world is None)
         if minutes is not None and search is None:
             raise HarmoniumError(
                 "a time budget (minutes) needs settings with a table [search], such as the preset best"
             )
         if folder is not None:
-            if torchrun.restart_count() and run_on_main(world, partial(_holds_training, folder, settings)):
-                return resume(folder, progress=progress, track=track)
+            if torchrun.restart_count() and run_on_main(world, partial(_holds_training, folder, chosen)):
+                return resume(folder, progress=report, track=track)
             run_on_main(world, partial(reserve, folder, overwrite))
             run_on_main(world, partial(check_targets, track, folder))
-        settings, graph = load_graph(settings, data, world)
+        chosen, graph = load_graph(chosen, data, world, reading)
         selection = None
         if search is not None:
-            settings, selection = select(settings, search, graph, fixed_keys(overrides), minutes, progress)
-        device = str(pick_device(settings.train.device))
+            chosen, selection = select(chosen, search, graph, list(given), minutes, report)
+        device = str(pick_device(chosen.train.device))
         saving = (
-            checkpoint.begin(folder, overwrite, settings, graph, device, world, selection) if folder else nullcontext()
+            checkpoint.begin(folder, overwrite, chosen, graph, device, world, selection) if folder else nullcontext()
         )
         with saving as checkpoints:
-            model = _build(settings, graph, world)
+            model = _build(chosen, graph, world)
             if checkpoints:
-                checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
-            with tracking(track, settings) as log:
-                history = fit(model, graph, settings, progress, log, checkpoints)
-                return _finish(settings, graph, model, history, log, checkpoints, selection)
+                checkpoints.reserve_space(_model_bytes(model, chosen), graph.n_relations)
+            with tracking(track, chosen) as log:
+                history = fit(model, graph, chosen, report, log, checkpoints)
+                return _finish(chosen, graph, model, history, log, checkpoints, selection)
 
 
 def resume(
     run: str | Path,
-    overrides: Sequence[str] = (),
-    progress: OnProgress | None = None,
+    overrides: Overrides = (),
+    progress: OnProgress | Literal[False] | None = None,
     track: Sequence[str] = (),
+    **settings: Any,
 ) -> Run:
     """Continue a training that was stopped or killed; on a CPU the result is the same to the byte.
 
     Some settings, such as the learning rate, may change. A finished run is returned as it is.
 
-    >>> harmonium.resume("runs/mine", overrides=["train.learning_rate=0.001"])
+    >>> harmonium.resume("runs/mine", learning_rate=0.001)
     """
-    folder = Path(run)
+    folder, given = Path(run), given_settings(None, None, overrides, settings)[1]
+    report = training_progress(progress)
     if torchrun.rank():
-        progress, track = None, ()
+        report, track = None, ()
     remove_leftovers(folder)
     if is_unfinished(folder):
-        with process_group() as world, checkpoint.reopen(folder, overrides, world) as (checkpoints, settings, graph):
-            model = _build(settings, graph, world)
-            checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
-            with tracking(track, settings) as log:
-                history = fit(model, graph, settings, progress, log, checkpoints)
-                return _finish(settings, graph, model, history, log, checkpoints, checkpoints.selection)
-    if overrides and is_file(folder / "run.json"):
+        with process_group() as world, checkpoint.reopen(folder, given, world) as (checkpoints, chosen, graph):
+            model = _build(chosen, graph, world)
+            checkpoints.reserve_space(_model_bytes(model, chosen), graph.n_relations)
+            with tracking(track, chosen) as log:
+                history = fit(model, graph, chosen, report, log, checkpoints)
+                return _finish(chosen, graph, model, history, log, checkpoints, checkpoints.selection)
+    if given and is_file(folder / "run.json"):
         raise HarmoniumError(f"{folder} is finished and its settings cannot change; train again with other settings")
     return Run.load(folder)
 
 
-def read_recipe(
-    config: Config | str | Path | None, overrides: Sequence[str], alone: bool = True
-) -> tuple[Config, Search | None]:
+def given_settings(
+    config: Base | Mapping[str, Any], preset: str | None, overrides: Overrides, settings: Mapping[str, Any]
+) -> tuple[Base, dict[str, Any]]:
+    """What settings start from (default: None), and those given beside it, by their full names; the last one counts."""
+    given: dict[str, Any] = {}
+    if not isinstance(config, Config | Mapping | str | Path | None):
+        raise HarmoniumError(f"settings are a preset, a file, a Config or a dict, not a {type(config).__name__}")
+    if isinstance(config, Mapping):
+        given = full_keys(Config, config)
+        config = None
+    if preset is not None and config is not None:
+        raise HarmoniumError(f"give a config ({config}) or a preset ({preset}), not both")
+    return config or preset, given | full_keys(Config, overrides) | full_keys(Config, settings)
+
+
+def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple[Config, Search | None]:
     """Settings with overrides applied, and what may still be chosen; default: the preset best.
 
     Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
     """
+    search = None
     if isinstance(config, Config):
-        return Config.of(asdict(config), overrides), None
-    config = config or (DEFAULT if alone else "paper")
-    return Config.read(config, overrides), Search.read(config) if alone else None
+        settings = Config.of(asdict(config), overrides)
+    else:
+        config = config or (DEFAULT if alone else "paper")
+        settings, search = Config.read(config, overrides), Search.read(config) if alone else None
+    find_composition(settings.model.composition)  # an unknown one is an error before the graph is read
+    return settings, search
 
 
-def fixed_keys(overrides: Sequence[str]) -> list[str]:
-    """The keys of `key=value` overrides."""
-    return [override.partition("=")[0].strip() for override in overrides]
-
-
-def read_settings(config: Config | str | Path | None, overrides: Sequence[str]) -> Config:
+def read_settings(config: Base, overrides: Overrides) -> Config:
     """Settings as `plan` and `tune` accept them, with overrides applied."""
     return read_recipe(config, overrides)[0]
 
 
-def load_graph(settings: Config, data: str | Path | Graph | None, world: World | None = None) -> tuple[Config, Graph]:
+def load_graph(
+    settings: Config, data: Any, world: World | None = None, reading: Mapping[str, Any] | None = None
+) -> tuple[Config, Graph]:
     """The graph to train on, and the settings with its name; processes of a machine share what is downloaded."""
     source = settings.data if data is None else data
     with local_main_first(world):
-        graph = load(source)
+        graph = load(source, **reading or {})
     return replace(settings, data=str(source) if isinstance(source, str | Path) else graph.name), graph
 
 

@@ -1,20 +1,24 @@
 """tune(): hyper-parameter search with Optuna; a study stored in a file continues where it stopped."""
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harmonium.data.compressed import create_file
 from harmonium.data.graph import Graph
+from harmonium.data.reading_options import split_keywords
 from harmonium.model.build import build_model
 from harmonium.runtime.config import Config
+from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.setting_values import Overrides
 from harmonium.runtime.untrusted import read_text
 from harmonium.training.fit import fit
+from harmonium.training.notebook_progress import trial_progress
 from harmonium.training.search import for_vectors
-from harmonium.training.train import load_graph, read_settings
+from harmonium.training.train import Base, given_settings, load_graph, read_settings
 
 SPACE: dict[str, Any] = {  # the form of a search space in TOML: lists of choices, or ranges; "none" unsets a setting
     "model": {
@@ -44,13 +48,17 @@ Ranges = Mapping[str, Any]  # a list of choices or a range, by setting
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Displayed):
     """The result of a study: the best settings, and every trial in order."""
 
     best: Config
     metric: str
     value: float
     trials: list[dict[str, Any]]  # number, state (complete or pruned), value, settings; error where training failed
+    notes: tuple[str, ...] = ()  # of the graph
+
+    def __repr__(self) -> str:
+        return one_line(self, f"best of {len(self.trials)} trials: {self.metric} {self.value:.3f}")
 
     def to_json(self) -> dict[str, Any]:
         best = max((t for t in self.trials if t["state"] == "complete"), key=lambda t: t["value"])
@@ -58,28 +66,35 @@ class Tuning:
 
 
 def tune(
-    data: str | Path | Graph | None = None,
-    config: Config | str | Path | None = None,
+    data: Any = None,
+    config: Base | Mapping[str, Any] = None,
     trials: int = 20,
     storage: str | Path | None = None,
     space: dict[str, Any] | str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     out: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
+    *,
+    preset: str | None = None,
+    **keywords: Any,
 ) -> Tuning:
     """Search for the settings with the best validation metric; bad trials are stopped early.
 
-    `space` is a tree like Config's whose values are lists of choices or ranges {low, high, log}, or a TOML file of it;
-    settings in `overrides` stay fixed. With `storage` (a file) the same call continues until there are `trials` in all.
+    `space` is a tree like Config's whose values are lists of choices or ranges {low, high, log}, or a TOML file of it.
+    Graph, options of reading it and settings are given as to `train`, and these settings stay fixed. With `storage` (a
+    file) the same call continues until there are `trials` in all.
 
-    >>> harmonium.tune(data="atlas", trials=20, storage="atlas.study", out="best.toml").best
+    >>> harmonium.tune("atlas", trials=20, epochs=30, storage="atlas.study", out="best.toml").best
     """
-    base, graph = load_graph(read_settings(config, overrides), data)
-    ranges = _search_space(space, base, overrides)
+    reading, settings = split_keywords(keywords)
+    start, given = given_settings(config, preset, overrides, settings)
+    base, graph = load_graph(read_settings(start, given), data, reading=reading)
+    ranges = _search_space(space, base, given)
     if not len(graph.valid):
         raise HarmoniumError(f"{graph.name} has no validation facts; `harmonium convert` can split some off")
     if out is not None:
         _check_replaceable(Path(out))
+    progress = trial_progress(progress, trials)
     study = _open_study(storage, {"config": base.to_toml(), "space": repr(ranges)}, base.train.seed)
     done = len(_finished_trials(study))
     if progress and done:
@@ -98,7 +113,7 @@ def tune(
         summary = f"{base.train.metric} {study.best_value:.4f} on validation, best of {len(finished)} trials"
         with create_file(Path(out)) as file:
             file.write(f"{HEADER}: {summary}\n{best.to_toml()}".encode())
-    return Tuning(best, base.train.metric, study.best_value, finished)
+    return Tuning(best, base.train.metric, study.best_value, finished, tuple(map(str, graph.notes)))
 
 
 def _check_replaceable(out: Path) -> None:
@@ -108,9 +123,9 @@ def _check_replaceable(out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _search_space(space: dict[str, Any] | str | Path | None, base: Config, overrides: Sequence[str]) -> Ranges:
+def _search_space(space: dict[str, Any] | str | Path | None, base: Config, fixed: Collection[str]) -> Ranges:
     """The choices or range of each setting to search, checked; without those that are fixed or have no effect."""
-    omitted = {text.partition("=")[0].strip() for text in overrides}
+    omitted = set(fixed)
     if space is None:
         space = SPACE
         searched = {key for key, _ in _flatten(SPACE)} - omitted
@@ -159,8 +174,7 @@ def _extremes(key: str, values: Any) -> list[Any]:
 
 def _with_settings(base: Config, values: dict[str, Any]) -> Config:
     """The base settings with some of them changed."""
-    overrides = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items()]
-    return read_settings(base, overrides)
+    return read_settings(base, {key: None if value == "none" else value for key, value in values.items()})
 
 
 def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:

@@ -21,7 +21,8 @@ from harmonium.analysis.gain import gain
     [
         ("neighbours", harmonium.neighbours, ["--slot", "tail", "--no-typed"], {"slot": "tail", "typed": False}),
         ("neighbours", harmonium.neighbours, ["--of", "entities"], {"of": "entities"}),
-        ("explain", harmonium.explain, ["--count", 3, "--no-same-relation"], {"count": 3, "same_relation": False}),
+        ("explain", harmonium.explain, ["--count", 3], {"count": 3}),
+        ("explain", harmonium.explain, ["--details", "--no-same-relation"], {"details": True, "same_relation": False}),
         ("dynamics", dynamics, ["--steps", 3, "--samples", 7], {"steps": 3, "samples": 7}),
         ("density", density, ["--count", 3], {"count": 3}),
         ("gain", gain, ["--split", "test"], {"split": "test"}),
@@ -32,7 +33,7 @@ def test_json_is_that_of_the_library(
 ) -> None:
     fact = () if command in ("density", "gain") else FACT
     expected = function(run, *fact, **arguments).to_json()
-    assert json.loads(call(command, run, *fact, *options, "--json").out) == json.loads(json.dumps(expected))
+    assert json.loads(call(command, run, *fact, *options, "--format", "json").out) == json.loads(json.dumps(expected))
 
 
 def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
@@ -73,16 +74,23 @@ def test_an_entity_without_alternatives_has_no_neighbours(call, tmp_path: Path) 
     assert (result.code, result.out.startswith("a in (a, r, b)"), "--no-typed" in result.out) == (0, True, True)
 
 
-def test_explain_shows_harmony_directions_and_facts(call, run: Path, tmp_path: Path) -> None:
+def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> None:
     figure, expected = tmp_path / "why.png", harmonium.explain(run, *FACT, count=3)
     words = call("explain", run, *FACT, "--count", 3, "--plot", figure).words
-    assert words.startswith(f"person 7, next, person 8 score {expected.score:.3f}, #{expected.rank['head']:g} as")
-    assert f"total {expected.harmony['composed'].total:,.3f} {expected.harmony['token'].total:,.3f}" in words
-    assert f"{expected.directions[0].contribution:+.3f}" in words
-    for reason in (expected.reasons[0], expected.nearest[0]):
-        assert " · ".join(reason.fact) in words
-        assert f"{reason.effect:+.3f}" in words
+    assert words.startswith(f"person 7, next, person 8 a known fact (train); #{expected.rank['head']:g} as head")
+    parts = [expected.evidence, " · ".join(expected.necessary[0].fact), expected.verdict, "--details shows"]
+    assert [words.index(part) for part in parts] == sorted(words.index(part) for part in parts)
+    assert f"{expected.reasons[0].effect:+.3f}" in words
+    assert "Harmony" not in words and "Directions" not in words
     assert figure.stat().st_size > 1000
+
+
+def test_explain_shows_how_the_score_comes_about(call, run: Path, tmp_path: Path) -> None:
+    details = harmonium.explain(run, *FACT, count=3, details=True).details
+    words = call("explain", run, *FACT, "--count", 3, "--details", "--plot", tmp_path / "why.png").words
+    assert f"total {details.harmony['composed'].total:,.3f} {details.harmony['token'].total:,.3f}" in words
+    assert f"{details.directions[0].contribution:+.3f}" in words
+    assert f"{' · '.join(details.nearest[0].fact)} {details.nearest[0].distance:.3f}" in words
 
 
 def test_dynamics_from_start_to_end(call, run: Path, tmp_path: Path) -> None:
@@ -123,7 +131,7 @@ def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> N
     for command in (("density", out), ("gain", out), ("dynamics", out, *FACT)):
         result = call(*command)
         assert (result.code, "plain hole has no harmony" in result.err) == (2, True)
-    words = call("explain", out, *FACT).words
+    words = call("explain", out, *FACT, "--details").words
     assert "note: " in words and "Directions" not in words
 
 

@@ -42,6 +42,27 @@ def test_version() -> None:
     assert shell("--version") == (0, f"harmonium {harmonium.__version__}\n", "")
 
 
+def test_piped_output_is_in_order_and_without_control_characters(workspace: Path, tmp_path: Path) -> None:
+    """Results and progress in one pipe, as a log file has them."""
+    words = ["train", "--preset", "paper", "--data", str(workspace / "family"), *FAST, "--out", str(tmp_path / "run")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "harmonium", *words],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("training with ")
+    percentages = [int(match[1]) for line in lines if (match := re.match(r"training (\d+)%", line))]
+    assert percentages == sorted(percentages) and percentages[-1] == 100
+    order = [number for number, line in enumerate(lines) if re.match(r"training |Graph |trained |run folder", line)]
+    assert order == sorted(order)
+    starts = ["training 100%", "Graph 'family'", "Link prediction", "run folder"]
+    numbers = [next(n for n, line in enumerate(lines) if line.startswith(start)) for start in starts]
+    assert numbers == sorted(numbers)
+    assert not re.search("[\0-\x09\x0b-\x1f\x7f]", done.stdout)
+
+
 @pytest.mark.parametrize(("command", "kept"), [("info", True), ("serve", False)])
 def test_only_the_server_gives_freed_memory_back(
     call, monkeypatch: pytest.MonkeyPatch, command: str, kept: bool
@@ -73,7 +94,7 @@ def test_a_plugin_brings_a_composition(call, workspace: Path, tmp_path: Path) ->
     assert trained.code == 0, trained.err
     missing = call("evaluate", out)
     assert (missing.code, "no composition 'sandwich'" in missing.err, "--plugin" in missing.err) == (2, True, True)
-    evaluated = call("--plugin", plugin, "evaluate", out, "--json")
+    evaluated = call("--plugin", plugin, "evaluate", out, "--format", "json")
     assert json.loads(evaluated.out)["metrics"] == harmonium.Run.load(out).metrics
     assert "sandwich" in Composition.registry  # until the end of this test
 
@@ -91,7 +112,7 @@ BAD = {
     "bad toml": ("train {space}/bad.toml", r"bad\.toml: not TOML"),
     "no toml": ("train {space}/gone.toml", r"gone\.toml: .*No such file"),
     "unknown split": ("evaluate {run} --split dev", "train, valid, test, not 'dev'"),
-    "bad by": ("evaluate {run} --by colour", "side, relation or category, not 'colour'"),
+    "bad by": ("evaluate {run} --by colour", "side, relation, category, not 'colour'"),
     "no name": ("predict {run}", "give two of head, relation and tail"),
     "bad of": ("neighbours {run} a b c --of relations", "triplets.*entities.*relations"),
     "bad plot": ("gain {run} --plot gain.txt", r"--plot gain\.txt.*\.png, \.pdf or \.svg"),

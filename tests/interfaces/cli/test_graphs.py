@@ -15,14 +15,19 @@ def test_info_counts_a_graph(call, workspace: Path) -> None:
     assert "0 in valid, 0 in test" in result.out
     assert "before 34 1-1 person" in result.words
     assert "2 more" in call("info", workspace / "family", "--top", 1).words
-    printed = json.loads(call("info", workspace / "family", "--json").out)
+    printed = json.loads(call("info", workspace / "family", "--format", "json").out)
     assert printed == json.loads(json.dumps(harmonium.info(workspace / "family")))
     assert "3,334 entities" in call("info", "atlas").out
 
 
 def test_info_shows_how_a_run_went(call, run: Path) -> None:
-    assert "Link prediction on family" in call("info", run).out
-    printed = json.loads(call("info", run, "--json").out)["run"]
+    shown = call("info", run)
+    assert shown.out.startswith(
+        "HComplEx: composition complex; 8 numbers for an entity, 8 for a relation; W of rank 8, lambda 1"
+    )
+    assert "416 parameters; settings: given; nothing was searched" in shown.words
+    assert "Link prediction on family" in shown.out
+    printed = json.loads(call("info", run, "--format", "json").out)["run"]
     assert printed["settings"]["model"]["composition"] == "complex"
     assert (printed["epochs"], printed["parameters"]) == (20, 40 * 8 + 3 * 8 + 8 * 8 + 8)
     assert printed["metrics"]["metrics"] == harmonium.Run.load(run).metrics
@@ -35,8 +40,8 @@ def test_doctor_gives_a_verdict_and_a_cleaned_copy(call, workspace: Path, tmp_pa
     assert re.search("inverse (next before|before next) 100%", result.words)
     assert "symmetric twin itself 100%" in result.words
     assert "1 redundant relations dropped" in result.words
-    assert json.loads(call("doctor", clean, "--json").out)["verdict"] == "ok"
-    assert call("doctor", workspace / "family", "--markdown").out.startswith("**leaking**: ")
+    assert json.loads(call("doctor", clean, "--format", "json").out)["verdict"] == "ok"
+    assert call("doctor", workspace / "family", "--format", "md").out.startswith("**leaking**: ")
     again = call("doctor", workspace / "family", "--clean", clean)
     assert (again.code, f"--clean {clean}" in again.err) == (2, True)
 
@@ -50,7 +55,7 @@ def test_convert_takes_a_messy_table(call, tmp_path: Path) -> None:
     result = call("convert", file, out, "--columns", "1,2,3", "--header")
     assert (result.code, "2 entities, 1 relations; train 2" in result.words) == (0, True)
     assert (out / "train.tsv").read_text("utf-8") == "Müller; Ana\tknows\tZoë\nZoë\tknows\tMüller; Ana\n"
-    printed = json.loads(call("convert", out, tmp_path / "out.nt", "--json").out)
+    printed = json.loads(call("convert", out, tmp_path / "out.nt", "--format", "json").out)
     assert (printed["entities"], printed["triples"]["train"]) == (2, 2)
     again = call("convert", out, tmp_path / "out.nt")
     assert (again.code, "--overwrite" in again.err) == (2, True)

@@ -13,7 +13,7 @@ def test_add_a_new_entity(call, run: Path, tmp_path: Path) -> None:
     assert result.out.startswith("1 new entities from 2 facts: Zoe\nnote: 1 "), result.err
     assert f"run folder: {out}" in result.out
     assert "Zoe" in call("predict", out, "--head", "person 3", "--relation", "before", "--top", 5).out
-    printed = json.loads(call("add", run, facts, "--out", out, "--overwrite", "--json").out)
+    printed = json.loads(call("add", run, facts, "--out", out, "--overwrite", "--format", "json").out)
     assert (printed["entities"], printed["facts"], printed["metrics"]["mrr"] > 0) == (["Zoe"], 2, True)
     exists = call("add", run, facts, "--out", out)
     assert (exists.code, "--out" in exists.err) == (2, True)

@@ -58,6 +58,8 @@ def test_answers_are_those_of_predict(server: Server, run: harmonium.Run, given:
     assert [a["score"] for a in reply["answers"]] == pytest.approx([a.score for a in expected], rel=1e-5)
     assert [a["split"] for a in reply["answers"]] == [a.known for a in expected]
     everyone = server.get("answers", **given, limit=60, new_only=new_only, typed=False).json
+    assert reply["has_one_answer"] == (reply["open"] != "relation")  # `next` and `twin` have one value, which is known
+    assert not everyone["has_one_answer"]
     assert len(everyone["answers"]) == len(harmonium.predict(run, **given, top=60, new_only=new_only, typed=False))
 
 
@@ -183,6 +185,17 @@ def test_the_map_shows_the_principal_axes(server: Server, run: harmonium.Run) ->
     assert server.get("map", limit=3, entity="q9").json["points"][-1]["id"] == "q9"
 
 
+def test_links_of_the_map_are_facts_between_its_points(server: Server, run: harmonium.Run) -> None:
+    reply = server.get("map", limit=12, entity="q9", links=5000).json
+    shown = [point["name"] for point in reply["points"]]
+    facts = {frozenset((head, tail)) for head, _, tail in run.graph.names_of(run.graph.facts())}
+    expected = {pair for pair in facts if pair <= set(shown)}
+    assert {frozenset((shown[a], shown[b])) for a, b in reply["links"]} == expected
+    assert len(reply["links"]) == len(expected) > 3
+    assert len(server.get("map", limit=12, entity="q9", links=2).json["links"]) == 2
+    assert server.get("map").json["links"] == []
+
+
 def test_an_explanation_is_that_of_the_library(server: Server, run: harmonium.Run) -> None:
     expected = harmonium.explain(run, *FACT.values()).to_json()
     assert server.get("explain", **FACT).json == json.loads(json.dumps(expected))
@@ -211,4 +224,4 @@ def test_a_wrong_name_gets_suggestions(server: Server) -> None:
     bare = make_graph()
     twins = dataclasses.replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
     with pytest.raises(HarmoniumError, match="12 of the entity names are 'twin'"):
-        Explorer(untrained(twins, ModelConfig("distmult", 6))).facts("twin", 0, 1)
+        Explorer(untrained(twins, ModelConfig("distmult", 6))).facts("twin", None, 0, 1)

@@ -33,7 +33,8 @@ PROBLEM = {"error", "unknown", "suggestions"}
     [
         ("answers?head=q1", 400, "give exactly two"),
         ("answers?head=q1&relation=next&limit=0", 422, "limit"),
-        ("facts", 422, "entity"),
+        ("facts", 400, "give an entity, a relation, or both"),
+        ("predictions", 422, "entity"),
         ("facts?entity=q1&offset=-1", 422, "offset"),
         ("neighbours?head=q1&relation=next&tail=q2&slot=relation", 422, "slot"),
         ("neighbours?head=q1&relation=next&tail=q2&lambda=big", 422, "lambda"),
@@ -160,10 +161,10 @@ def test_it_serves_from_a_shell_until_interrupted(run: harmonium.Run, tmp_path: 
         try:
             address = process.stdout.readline().split()[1]
             assert address.startswith("http://127.0.0.1:")
-            with urlopen(f"{address}api/v1/info", timeout=20) as reply:
+            with urlopen(f"{address}api/v1/info", timeout=60) as reply:
                 assert json.load(reply)["name"] == "run"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, "Traceback" in out + err) == (130, False)

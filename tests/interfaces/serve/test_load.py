@@ -35,7 +35,7 @@ def run() -> Run:
 
 
 def connect(server: Server, sent: bytes = b"") -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     client.sendall(sent)
     return client
 
@@ -53,6 +53,8 @@ def test_many_clients_at_once_are_queued(run: Run, monkeypatch: pytest.MonkeyPat
         ("info", {}, 200), ("search", {"q": "e"}, 200), ("facts", {"entity": "e1"}, 200), ("map", {}, 200),
         ("predictions", {"entity": "e2"}, 200), ("answers", {"head": "e1", "relation": "r0"}, 200),
         ("neighbours", FACT, 200), ("explain", FACT, 200), ("facts", {"entity": "nobody"}, 404),
+        ("missing", {}, 200), ("missing", {"relation": "r1"}, 200), ("compare", {"first": "e1", "second": "e2"}, 200),
+        ("neighbourhood", {"entity": "e1"}, 200), ("fact", FACT, 200), ("relations", {}, 200), ("info", {"run": 1}, 404),
         ("search", {"limit": 0}, 422), ("answers", {"head": "e1"}, 400), ("nothing", {}, 404),
     ]  # fmt: skip
     with Server(run) as server, ThreadPoolExecutor(16) as clients:
@@ -62,7 +64,7 @@ def test_many_clients_at_once_are_queued(run: Run, monkeypatch: pytest.MonkeyPat
 
 def test_connections_are_kept_and_those_above_the_limit_are_refused(run: Run) -> None:
     with Server(run, connections=8) as server, contextlib.ExitStack() as stack:
-        clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=10) for _ in range(8)]
+        clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(8)]
         for client in clients:
             stack.callback(client.close)
         for path in ("/api/v1/search", "/explorer.js"):
@@ -164,7 +166,7 @@ def test_those_who_wait_too_long_are_refused_and_may_ask_again(run: Run, monkeyp
     with Server(run) as server, contextlib.ExitStack() as stack:
         working = [stack.enter_context(connect(server, ASK.replace(b"info", b"search"))) for _ in range(guard.AT_WORK)]
         assert until(lambda: server.app.turns.value == 0)
-        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         stack.callback(client.close)
         for status in (503, 503, 200):
             if status == 200:

@@ -10,17 +10,34 @@ from types import ModuleType
 
 from harmonium.data import graph_file
 from harmonium.data.compressed import create_file, strip_compression
-from harmonium.data.formats import csv, jsonl, libkge, openke, parquet, rdf, tsv
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats import (
+    csv,
+    entity_json,
+    graphml,
+    graphrag,
+    jsonl,
+    libkge,
+    neo4j_csv,
+    openke,
+    parquet,
+    rdf,
+    tsv,
+)
+from harmonium.data.formats.source import Source
 from harmonium.data.graph import Graph, Note
+from harmonium.data.reading_options import Options
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
 
 FOLDERS: dict[str, ModuleType] = {"openke": openke, "libkge": libkge}  # always a folder
 TABLES: dict[str, ModuleType] = {"parquet": parquet, "jsonl": jsonl, "csv": csv, "tsv": tsv}
-FORMATS = FOLDERS | {"rdf": rdf} | TABLES  # the first that detects a path reads it
+OF_TOOLS: dict[str, ModuleType] = {  # only read
+    "graphrag": graphrag, "graphml": graphml, "entity_json": entity_json, "neo4j_csv": neo4j_csv,
+}  # fmt: skip
+FORMATS = FOLDERS | {"rdf": rdf} | OF_TOOLS | TABLES  # the first that detects a path reads it
 WRITERS = {"tsv": tsv, "txt": tsv, "csv": csv} | TABLES | {"nt": rdf, "ttl": rdf, "nq": rdf}  # file or folder
 SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
+NO_TABLES = (rdf, openke, libkge)  # they have no columns to choose
 UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # endings of files, not of folders
 PARTS = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # files of a folder, without endings
 ENDINGS = {*tsv.ENDINGS, *csv.ENDINGS, *jsonl.ENDINGS, *rdf.ENDINGS, ".parquet", ".del"}
@@ -32,6 +49,8 @@ def read(path: Path, options: Options) -> Source:
         raise HarmoniumError(f"{path}: spreadsheets are not read; save it as CSV in UTF-8")
     for module in FORMATS.values():
         if module.detect(path, options):
+            if module in NO_TABLES:
+                options.refuse_table_options(path)
             source: Source = module.read(path, options)
             return source
     content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"

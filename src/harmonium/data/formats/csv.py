@@ -1,7 +1,8 @@
-"""Separated text with a header, quotes or more columns: .csv, or any text whose columns or separator are given.
+"""Separated text with a header, quotes or more columns: .csv, or any text whose columns or delimiter are given.
 
-A first line that names head, relation and tail is a header, and so is one that shares no name with any other. Cells may
-be quoted by " unless tabs separate them. Where bad rows are skipped, all separated text is read as described in this module.
+A first line that names head, relation and tail is a header, and so is one that shares no name with any other; a note says
+so, and also where a line might be one. Cells may be quoted by " unless tabs separate them. Where bad rows are skipped, all
+separated text is read as described in this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,19 @@ import polars as pl
 
 from harmonium.data.columns import check_titles, choose_columns, is_header
 from harmonium.data.compressed import create_file, find_file, read_lines, strip_compression
-from harmonium.data.formats.source import Options, Source
-from harmonium.data.formats.table import choose_encoding, drop_unusable, line_name, to_source, to_table
-from harmonium.data.formats.tsv import is_unknown_header, names_beside, split_files, unknown_header_note
+from harmonium.data.formats.source import Source
+from harmonium.data.formats.table import (
+    choose_encoding,
+    drop_unusable,
+    first_row_is_header,
+    line_name,
+    note_columns,
+    to_source,
+    to_table,
+)
+from harmonium.data.formats.tsv import facts_in, names_beside, split_files
 from harmonium.data.graph import Graph, Note
+from harmonium.data.reading_options import Options
 from harmonium.data.separated_text import guess_layout, read_cells
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.text_encoding import UTF_8, guess_encoding
@@ -29,7 +39,8 @@ def detect(path: Path, options: Options) -> bool:
     file = path if path.is_file() else find_file(path, "train", ENDINGS)
     if file is None:
         return False
-    is_told = options.columns or options.separator or options.encoding or options.header is not None
+    further = options.label_columns or options.type_columns or options.weight_column is not None
+    is_told = options.columns or further or options.delimiter or options.encoding or options.header is not None
     if strip_compression(file).suffix == ".csv" or is_told or options.on_bad == "skip":
         return True
     if guess_encoding(file) != UTF_8:
@@ -58,7 +69,7 @@ def _tables(
     """The chosen columns of one file, in parts; the first line is compared with other files of the graph too."""
     skipped.restart(path)
     encoding = choose_encoding(path, options, notes)
-    rows = read_cells(path, options.separator, options.quotes, skipped, encoding)
+    rows = read_cells(path, options.delimiter, options.quotes, skipped, encoding)
     number, first = next(rows, (0, []))
     if not first:
         raise skipped.nothing_left(path)
@@ -66,23 +77,27 @@ def _tables(
     if header is None:
         if options.columns is None:
             check_titles(first, f"{path}:{number}")
-        header = is_header(first) or any(not name.isdecimal() for name in options.columns or ())
-    titles = first if header else range(1, len(first) + 1)
-    chosen = choose_columns(titles, options.columns, f"{path}:{number}", first)
+        header = is_header(first) or options.names_columns
+    titles: Sequence[str] = first if header else [str(position) for position in range(1, len(first) + 1)]
+    chosen = choose_columns(titles, options, f"{path}:{number}", first)
     if not header:
-        if options.header is None and is_unknown_header([path, *others], options, chosen):
-            note = unknown_header_note(path, number, first)
-            notes += [note] * (note not in notes)
+        facts = facts_in([path, *others], options, chosen)
+        first_fact = next(facts, None) if options.header is None else None
+        if first_fact and first_row_is_header(first_fact, facts, f"{path.name}:{number}", notes):
+            titles = first
         else:
             rows = chain([(number, first)], rows)
     else:
         rows = _without_header(rows, first, path, skipped)
+    note_columns(titles, chosen, options, path, notes)
     empty = True
     while batch := list(islice(rows, ROWS)):
         empty = False
         columns = {name: [row[position] for _, row in batch] for name, position in chosen.items()}
         table = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-        yield drop_unusable(table, path, partial(line_name, batch), skipped)
+        column_titles = {column: titles[position] for column, position in chosen.items()}
+        yield drop_unusable(table, path, partial(line_name, batch), skipped, column_titles)
+    skipped.finish()
     if empty:
         yield pl.DataFrame(schema=dict.fromkeys(chosen, pl.String))
 

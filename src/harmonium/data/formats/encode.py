@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harmonium.data.columns import COLUMNS
+from harmonium.data.columns import COLUMNS, WEIGHT
 from harmonium.data.formats.source import Source
-from harmonium.data.formats.spellings import note_of_alike_entities, unite_relations
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
 from harmonium.data.index import hash_ids
 from harmonium.data.name_column import NameColumn
 from harmonium.data.names import BLANKS, LINE_BREAKS, NEEDS_CLEANING, PLACEHOLDERS, clean_name, has_line_break
+from harmonium.data.spellings import note_of_alike_entities, unite_relations
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
@@ -35,6 +35,7 @@ def encode(source: Source) -> Graph:
     if source.entities is None or source.relations is None:
         encoders = NameEncoder("entity"), NameEncoder("relation")
     splits = {split: _encode_split(source.splits.get(split, ()), encoders) for split in SPLITS}
+    source.skipped.finish()
     if not len(splits["train"]):
         raise HarmoniumError(f"{source.name}: no facts to train on; some must be in the split train")
     source.skipped.check(sum(map(len, splits.values())), source.name)
@@ -44,7 +45,7 @@ def encode(source: Source) -> Graph:
     if encoders and source.skipped.skips:
         relations, respelled = unite_relations(splits, relations)
         notes += respelled + note_of_alike_entities(entities)
-    notes += _drop_repeated(splits)
+    notes += _drop_repeated(splits) + _notes_of_weights(splits)
     graph = Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
         Vocabulary(relations, _labels(relations, source.relation_names), "relation"),
@@ -70,6 +71,15 @@ def _drop_repeated(splits: dict[str, Triples]) -> list[Note]:
     return notes
 
 
+def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
+    weights = [triples.weight for triples in splits.values() if triples.weight is not None and len(triples)]
+    if not weights:
+        return []
+    low, high = min(float(weight.min()) for weight in weights), max(float(weight.max()) for weight in weights)
+    text = f"weights from {low:g} to {high:g} are kept with the facts (of a repeated fact the first); training ignores them"
+    return [Note(text, "weights", "", sum(map(len, weights)))]
+
+
 def _notes_of_odd_names(graph: Graph) -> list[Note]:
     """Notes for a graph whose names suggest that it was misread."""
     notes, n_facts = [], sum(map(len, graph.splits.values()))
@@ -80,7 +90,7 @@ def _notes_of_odd_names(graph: Graph) -> list[Note]:
     placeholders = sorted(name for name in spellings if name in graph.entities.ids)
     if placeholders:
         shown = ", ".join(placeholders)
-        text = f'read as entities: {shown}; on_bad="skip" leaves out rows with such placeholders'
+        text = f"read as entities: {shown}; --on-bad skip (load: on_bad='skip') leaves out rows with such placeholders"
         notes.append(Note(text, "placeholders", "", len(placeholders)))
     return notes
 
@@ -101,12 +111,17 @@ def _encode_split(
     tables: pl.DataFrame | Iterable[pl.DataFrame], encoders: tuple[NameEncoder, NameEncoder] | None
 ) -> Triples:
     """Tables of names, or without encoders of ids, as columns of ids."""
-    columns = {name: GrowingColumn() for name in COLUMNS}
+    columns, weights, is_weighted = {name: GrowingColumn() for name in COLUMNS}, GrowingColumn(), False
     for table in [tables] if isinstance(tables, pl.DataFrame) else tables:
         ids: Any = _encode_names(table, *encoders) if encoders else table
         for name, column in columns.items():
             column.append(np.asarray(ids[name], np.int64))
-    return Triples(*(column.tensor() for column in columns.values()))
+        is_weighted = is_weighted or WEIGHT in table.columns
+        if is_weighted:
+            weights.append(table[WEIGHT].to_numpy() if WEIGHT in table.columns else np.ones(len(table)))
+    weight = weights.tensor(np.float64) if is_weighted else None
+    head, relation, tail = (column.tensor() for column in columns.values())
+    return Triples(head, relation, tail, weight)
 
 
 def _encode_names(table: pl.DataFrame, entities: NameEncoder, relations: NameEncoder) -> dict[str, NDArray[np.int64]]:
@@ -147,6 +162,7 @@ class NameEncoder:
     def __init__(self, kind: str = "entity") -> None:
         self.kind = kind
         self.n_broken, self.broken = 0, pl.Series(dtype=pl.String)  # spellings with tabs or line breaks; examples
+        self.n_cleaned, self.cleaned = 0, pl.Series(dtype=pl.String)  # spellings that were changed; examples
         self.keys = np.empty(0, np.uint64)  # hashes of spellings, ascending
         self.checks = np.empty(0, np.uint64)  # a second hash of each
         self.ids = np.empty(0, np.int64)  # id of each
@@ -183,6 +199,8 @@ class NameEncoder:
             self.n_names += len(new_names)
         changed = spellings != names
         if changed.any():
+            cleaned = names.filter(changed)
+            self.n_cleaned, self.cleaned = self.n_cleaned + len(cleaned), self.cleaned.append(cleaned.head(EXAMPLES))
             ids = self.ids[np.searchsorted(self.keys, names.filter(changed).hash(0).to_numpy())]
             self._insert(spellings.filter(changed), ids)
 
@@ -200,11 +218,22 @@ class NameEncoder:
         return NameColumn(self.content.tensor(np.uint8), torch.from_numpy(offsets))
 
     def notes(self) -> list[Note]:
-        """Notes of names that were changed: line breaks removed, spellings united."""
+        """Notes of names that were changed: cleaned, line breaks removed, spellings united."""
         return (
-            _notes_of_line_breaks(f"names of {PLURALS[self.kind]}", self.n_broken, self.broken.to_list())
+            self._notes_of_cleaning()
+            + _notes_of_line_breaks(f"names of {PLURALS[self.kind]}", self.n_broken, self.broken.to_list())
             + self._notes_of_spellings()
         )
+
+    def _notes_of_cleaning(self) -> list[Note]:
+        if not self.n_cleaned:
+            return []
+        examples = ", ".join(self.cleaned.unique(maintain_order=True)[:EXAMPLES])
+        kind = f"{self.n_cleaned:,} spelling{'s' * (self.n_cleaned != 1)} of {PLURALS[self.kind]}"
+        text = (
+            f"cleaned {kind} (blanks around or inside them, Unicode form): {examples}{', ...' * (self.n_cleaned > 3)}"
+        )
+        return [Note(text, "cleaned", "", self.n_cleaned)]
 
     def _notes_of_spellings(self) -> list[Note]:
         spellings = np.bincount(self.ids[self.is_read], minlength=self.n_names)  # of each name

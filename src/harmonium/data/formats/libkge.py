@@ -9,11 +9,13 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.columns import COLUMNS
-from harmonium.data.formats.openke import check_ids, names_by_id, read_integers
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
+from harmonium.data.formats.source import Source
 from harmonium.data.formats.table import names_table
 from harmonium.data.formats.tsv import read_names, write_table
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.reading_options import Options
+from harmonium.data.skipped_rows import SkippedRows
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -22,24 +24,15 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     entities, relations = _vocabulary(path / "entity_ids.del"), _vocabulary(path / "relation_ids.del")
-    sizes = {"head": len(entities), "relation": len(relations), "tail": len(entities)}
+    ids = IdTables(entities, relations, SkippedRows(options.on_bad))
     files = {split: path / f"{split}.del" for split in SPLITS}
-    return Source(
-        path.name,
-        {split: _triples(file, sizes) for split, file in files.items() if file.is_file()},
-        entities,
-        relations,
-        _labels(path / "entity_strings.del", entities),
-        _labels(path / "relation_strings.del", relations),
-    )
+    splits = {split: ids.read(file, COLUMNS) for split, file in files.items() if file.is_file()}
+    labels = _labels(path / "entity_strings.del", entities), _labels(path / "relation_strings.del", relations)
+    return ids.source(path.name, splits, *labels)
 
 
 def _vocabulary(path: Path) -> list[str]:
     return names_by_id(path, read_integers(path, ["id", "name"]))
-
-
-def _triples(path: Path, sizes: dict[str, int]) -> pl.DataFrame:
-    return check_ids(path, read_integers(path, COLUMNS), sizes, first_line=1)
 
 
 def _labels(path: Path, ids: list[str]) -> dict[str, str]:

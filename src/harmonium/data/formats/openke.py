@@ -4,16 +4,17 @@ Every file starts with a count line; triples are head tail relation (in that ord
 """
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import MAX_LINE
-from harmonium.data.formats.source import Options, Source
-from harmonium.data.formats.tsv import names_beside, read_columns, write_names, write_table
-from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
+from harmonium.data.formats.source import Source
+from harmonium.data.formats.tsv import names_beside, write_names, write_table
+from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.reading_options import Options
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import open_regular, refuse_pickle
 
@@ -26,22 +27,40 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     entities, relations = _vocabulary(path / "entity2id.txt"), _vocabulary(path / "relation2id.txt")
-    sizes = {"head": len(entities), "relation": len(relations), "tail": len(entities)}
     files = {split: path / f"{split}2id.txt" for split in SPLITS}
-    splits = {split: _triples(file, sizes) for split, file in files.items() if file.is_file()}
-    return Source(path.name, dict(splits), entities, relations, *names_beside(path))
+    skipped, notes = SkippedRows(options.on_bad), list[Note]()
+    ids = IdTables(entities, relations, skipped)
+    splits = {split: _triples(file, ids, notes) for split, file in files.items() if file.is_file()}
+    return ids.source(path.name, splits, *names_beside(path), notes)
 
 
 def _vocabulary(path: Path) -> list[str]:
-    return names_by_id(path, _read_counted(path, ["name", "id"]))
+    count, separator = _count_line(path)
+    table = read_integers(path, ["name", "id"], 1, separator)
+    _check_count(path, count, len(table))
+    return names_by_id(path, table)
 
 
-def _triples(path: Path, sizes: dict[str, int]) -> pl.DataFrame:
-    return check_ids(path, _read_counted(path, ["head", "tail", "relation"]), sizes, first_line=2)
+def _triples(path: Path, ids: IdTables, notes: list[Note]) -> pl.DataFrame:
+    count, separator = _count_line(path)
+    n_skipped = ids.skipped.total
+    table = ids.read(path, ("head", "tail", "relation"), 1, separator)
+    try:
+        _check_count(path, count, len(table) + ids.skipped.total - n_skipped)
+    except HarmoniumError as error:
+        if not ids.skipped.skips:
+            raise
+        notes.append(Note(str(error), "count"))
+    return table
 
 
-def _read_counted(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Columns separated by a tab or a space, checked against the count line."""
+def _check_count(path: Path, count: int, n_lines: int) -> None:
+    if n_lines != count:
+        raise HarmoniumError(f"{path}:1: announces {count:,} lines, {n_lines:,} follow; is the file complete?")
+
+
+def _count_line(path: Path) -> tuple[int, str]:
+    """The number in the first line, and what separates the columns below it: a tab or a space."""
     refuse_pickle(path)
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", errors="replace") as file:
@@ -55,47 +74,7 @@ def _read_counted(path: Path, columns: Sequence[str]) -> pl.DataFrame:
         if isinstance(error, HarmoniumError):
             raise
         raise HarmoniumError(f"{path}:1: expected the number of lines that follow") from None
-    table = read_integers(path, columns, skip_lines=1, separator=separator)
-    if len(table) != count:
-        raise HarmoniumError(f"{path}:1: announces {count:,} lines, {len(table):,} follow; is the file complete?")
-    return table
-
-
-def read_integers(path: Path, columns: Sequence[str], skip_lines: int = 0, separator: str = "\t") -> pl.DataFrame:
-    """A table whose columns, except `name`, are whole numbers; an error names the line of another value."""
-    text = read_columns(path, columns, skip_lines, separator)
-    table = text.with_columns(pl.all().exclude("name").cast(pl.Int64, strict=False))
-    bad = table.with_row_index().filter(pl.any_horizontal(pl.all().is_null()))
-    if len(bad):
-        line = bad["index"][0] + skip_lines + 1
-        raise HarmoniumError(f"{path}:{line}: expected whole numbers for {' '.join(columns)}")
-    return table
-
-
-def names_by_id(path: Path, table: pl.DataFrame) -> list[str]:
-    """Names in the order of their ids, which must be 0, 1, 2, ... each once, as each name must."""
-    table = table.sort("id")
-    if table["id"].to_list() != list(range(len(table))):
-        raise HarmoniumError(f"{path}: ids must be 0 to {len(table) - 1}, each once")
-    repeated = table.filter(table["name"].is_duplicated())
-    if len(repeated):
-        name = repeated["name"][0]
-        ids = repeated.filter(pl.col("name") == name)["id"].to_list()
-        raise HarmoniumError(
-            f"{path}: '{name}' has the ids {ids[0]} and {ids[1]}; each name needs one, rename or merge"
-        )
-    names: list[str] = table["name"].to_list()
-    return names
-
-
-def check_ids(path: Path, table: pl.DataFrame, sizes: dict[str, int], first_line: int) -> pl.DataFrame:
-    """The triples; an id without a name is an error that names its line."""
-    for column, size in sizes.items():
-        bad = table.with_row_index().filter((pl.col(column) < 0) | (pl.col(column) >= size))
-        if len(bad):
-            value, line = bad[column][0], bad["index"][0] + first_line
-            raise HarmoniumError(f"{path}:{line}: {column} {value} is not an id of the vocabulary (0 to {size - 1})")
-    return table.select(COLUMNS)
+    return count, separator
 
 
 def write(graph: Graph, folder: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import create_file
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats.source import Source
 from harmonium.data.formats.table import select_facts, to_source, to_table
 from harmonium.data.formats.tsv import names_beside, split_files
-from harmonium.data.graph import Graph
+from harmonium.data.graph import Graph, Note
+from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
@@ -26,17 +27,18 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     name, folder, files = split_files(path, (".parquet",))
-    skipped = SkippedRows(options.on_bad)
-    tables = {split: partial(_facts, file, options, skipped) for split, file in files.items()}
-    return to_source(name, tables, str(path), names_beside(folder), skipped=skipped)
+    skipped, notes = SkippedRows(options.on_bad), list[Note]()
+    tables = {split: partial(_facts, file, options, skipped, notes) for split, file in files.items()}
+    return to_source(name, tables, str(path), names_beside(folder), notes, skipped)
 
 
-def _facts(path: Path, options: Options, skipped: SkippedRows) -> Iterator[pl.DataFrame]:
+def _facts(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Iterator[pl.DataFrame]:
     skipped.restart(path)
     first_row = 1
     for table in read_tables(path):
-        yield select_facts(table, options, str(path), skipped, first_row)
+        yield select_facts(table, options, str(path), skipped, notes, first_row)
         first_row += len(table)
+    skipped.finish()
 
 
 def read_tables(path: Path) -> Iterator[pl.DataFrame]:

@@ -18,10 +18,12 @@ import polars as pl
 
 from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.rdf_statements import LABELS, NAMESPACE, Statements, pyoxigraph
+from harmonium.data.reading_options import Options
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 
@@ -42,7 +44,7 @@ def read(path: Path, options: Options) -> Source:
     facts = StatementCollector(options)
     arguments = {
         "files": {split: str(file) for split, file in files.items()},
-        "splits": SPLITS, "literals": options.literals, "language": options.language,
+        "splits": SPLITS, "literals": options.literals, "language": options.language, "skip_lines": options.on_bad == "skip",
     }  # fmt: skip
     reader, limits = "harmonium.data.rdf_statements:read_files", Limits.of(files.values(), MEMORY)
     for message, *rows in stream(reader, arguments, limits, str(path)):
@@ -56,6 +58,7 @@ class StatementCollector(Statements):
     def __init__(self, options: Options) -> None:
         super().__init__(SPLITS, options.literals, options.language)
         self.notes: list[Note] = []
+        self.bad_rows = SkippedRows(options.on_bad)
 
     def receive(self, message: dict[str, Any], rows: Sequence[bytes]) -> None:
         """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`."""
@@ -68,8 +71,12 @@ class StatementCollector(Statements):
             facts.frombytes(content)
         self.labels.update({name: ((0, 0), label) for name, label in message.get("labels", {}).items()})
         self.skipped.update(message.get("skipped", {}))
+        for file, reason, count, examples in message.get("bad_lines", ()):
+            self.bad_rows.add(file, reason, count, {f":{number}": text for number, text in examples})
 
     def source(self, name: str, location: str) -> Source:
+        if not any(self.rows.values()) and self.bad_rows.total:
+            raise self.bad_rows.nothing_left(location)
         if not any(self.rows.values()):
             raise HarmoniumError(f"{location}: no facts between entities in it ({dict(self.skipped) or 'it is empty'})")
         tables = {split: np.frombuffer(rows, np.int64).reshape(-1, 3) for split, rows in self.rows.items() if rows}
@@ -83,7 +90,8 @@ class StatementCollector(Statements):
             relations,
             _readable(entities, labels),
             _readable(relations, labels),
-            (*self.notes, *skipped),
+            [*self.notes, *skipped],
+            self.bad_rows,
         )
 
 

@@ -12,9 +12,10 @@ from urllib.parse import urlencode, urlsplit
 
 from harmonium.data.columns import COLUMNS, choose_columns
 from harmonium.data.formats.rdf import StatementCollector
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.formats.source import Source
 from harmonium.data.graph import Note
 from harmonium.data.rdf_statements import LABELS, pyoxigraph
+from harmonium.data.reading_options import Options
 from harmonium.data.untrusted_server import post
 from harmonium.runtime.errors import HarmoniumError
 
@@ -34,20 +35,25 @@ def read(address: str, options: Options, page: int = PAGE) -> Source:
         raise HarmoniumError(f"{address}: expected sparql:http://host/path of the endpoint")
     facts, ox = StatementCollector(options), pyoxigraph()
     query = options.query or EVERYTHING.format(filter=FILTER if options.literals == "skip" else "")
-    n_pages = 0
+    n_pages = n_rows = 0
     for variables, rows in _pages(url, query, page, options.allow_internal):
         n_pages += bool(rows)
-        chosen = choose_columns(variables, options.columns, f"the variables of {url}")
+        chosen = choose_columns(variables, options, f"the variables of {url}")
         names = [variables[chosen[column]] for column in COLUMNS]
         for row in rows:
             head, relation, tail = (_term(row, name, url) for name in names)
+            n_rows += 1
+            location, text = f": row {n_rows}", f"{head} {relation} {tail}"
             if None in (head, relation, tail):
-                raise HarmoniumError(
-                    f"{url}: a row leaves one of {', '.join(variables)} unbound; a fact needs all three"
-                )
-            if not isinstance(relation, ox.NamedNode):
-                raise HarmoniumError(f"{url}: {relation} is selected as a relation, which must be an IRI")
-            facts.add(head, relation, tail)
+                reason = f"a row leaves one of {', '.join(variables)} unbound"
+                facts.bad_rows.reject(url, location, reason, "; a fact needs all three", text)
+            elif not isinstance(relation, ox.NamedNode):
+                reason = "a literal or blank node is selected as a relation"
+                message = f"{relation} is selected as a relation, which must be an IRI"
+                facts.bad_rows.reject(url, location, reason, text=text, message=message)
+            else:
+                facts.add(head, relation, tail)
+    facts.bad_rows.finish()
     if n_pages > 1 and not re.search(r"\bORDER\s+BY\b", query, re.IGNORECASE):
         text = f"read in {n_pages} pages without ORDER BY: an endpoint may repeat or lose rows between them"
         facts.notes.append(Note(text, "unordered pages", "", n_pages))

@@ -1,7 +1,8 @@
 """Tables of facts: columns head, relation and tail, and optional ones.
 
 A column `split` (train, valid or test) assigns facts to splits; `head_name`, `relation_name` and `tail_name` are
-labels. Both are ignored when the user chooses the columns.
+labels. Both are ignored when the user chooses the columns. `head_type` and `tail_type` become facts (entity, type, ...),
+and `weight` is kept with the facts, where the user says which columns these are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,45 +12,112 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, LABEL_COLUMNS, choose_columns
-from harmonium.data.formats.source import Options, Source
+from harmonium.data.columns import COLUMNS, LABEL_COLUMNS, TYPES, WEIGHT, choose_columns, is_header, judge_first_row
+from harmonium.data.formats.source import Source
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import BLANKS, PLACEHOLDERS
+from harmonium.data.reading_options import Options
+from harmonium.data.rows import text_of
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.text_encoding import WESTERN, guess_encoding
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.errors import HarmoniumError
 
 SPLIT_ALIASES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
+TYPE_RELATION = "type"  # data/entity_types.py knows it
+SHOWN_TITLES = 8  # in a note
 
 TableReader = Callable[[], Iterable[pl.DataFrame]]  # reads the parts of a table, from the start each time
 
 
 def select_facts(
-    frame: pl.DataFrame, options: Options, location: str, skipped: SkippedRows, first_row: int = 1
+    frame: pl.DataFrame,
+    options: Options,
+    location: str,
+    skipped: SkippedRows,
+    notes: list[Note],
+    first_row: int = 1,
 ) -> pl.DataFrame:
     """The columns of facts as strings; a row with an empty cell is an error that names it, or skipped."""
-    chosen = choose_columns(frame.columns, options.columns, location)
+    chosen = choose_columns(frame.columns, options, location)
+    note_columns(frame.columns, chosen, options, location, notes)
+    titles = {column: frame.columns[position] for column, position in chosen.items()}
     try:
+        binary = [name for name, dtype in frame.schema.items() if dtype == pl.Binary]
+        frame = frame.with_columns(pl.Series(name, map(text_of, frame[name]), pl.String) for name in binary)
         table = frame.select(pl.nth(i).cast(pl.String).alias(name) for name, i in chosen.items())
     except pl.exceptions.PolarsError as error:
         raise HarmoniumError(f"{location}: its columns are not text or numbers ({error})") from error
-    return drop_unusable(table, location, lambda row: f": row {first_row + row}", skipped)
+    return drop_unusable(table, location, lambda row: f": row {first_row + row}", skipped, titles)
 
 
 def drop_unusable(
-    table: pl.DataFrame, location: object, row_name: Callable[[int], str], skipped: SkippedRows
+    table: pl.DataFrame,
+    location: object,
+    row_name: Callable[[int], str],
+    skipped: SkippedRows,
+    titles: Mapping[str, str],
 ) -> pl.DataFrame:
-    """The rows whose head, relation and tail are names; for others see `SkippedRows`."""
+    """The rows whose head, relation and tail are names and whose weight is one; for others see `SkippedRows`."""
     cells = [pl.col(column).str.strip_chars(BLANKS) for column in COLUMNS]
     is_suspicious = [cell.is_null() | (cell == "") | cell.str.to_lowercase().is_in(PLACEHOLDERS) for cell in cells]
     rows = table.select(COLUMNS).with_row_index("row").filter(pl.any_horizontal(is_suspicious))
-    rejected = [
+    rejected = {
         row
         for row, *names in rows.iter_rows()
-        if not skipped.accepts([name or "" for name in names], location, row_name(row))
-    ]
-    return table.with_row_index("row").filter(~pl.col("row").is_in(rejected)).drop("row") if rejected else table
+        if not skipped.accepts([name or "" for name in names], location, row_name(row), titles)
+    }
+    if WEIGHT in table.columns:
+        weights = table[WEIGHT].str.strip_chars().cast(pl.Float64, strict=False)
+        reason = f"the weight (column '{titles[WEIGHT]}') is not a finite number, 0 or more"
+        for row in (~(weights.is_finite() & (weights >= 0))).fill_null(True).arg_true().to_list():
+            if row not in rejected:
+                skipped.reject(location, row_name(row), reason, text=", ".join(str(cell) for cell in table.row(row)))
+                rejected.add(row)
+        table = table.with_columns(weights)
+    return table.with_row_index("row").filter(~pl.col("row").is_in(list(rejected))).drop("row") if rejected else table
+
+
+def note_columns(
+    titles: Sequence[str], chosen: Mapping[str, int], options: Options, location: object, notes: list[Note]
+) -> None:
+    """Add notes of columns with unknown titles and of those that are not read, if the user did not choose the columns."""
+    if options.columns is not None:
+        return
+    facts = [titles[chosen[column]] for column in COLUMNS]
+    is_noted = any(note.kind == "header" for note in notes)
+    if not is_header(facts) and not all(title.isdecimal() for title in facts) and not is_noted:
+        text = (
+            f"columns {', '.join(facts)} are read as head, relation and tail, in this order (--columns chooses others)"
+        )
+        note = Note(text, "columns")
+        notes += [note] * (note not in notes)
+    unused = [title for position, title in enumerate(titles) if position not in chosen.values()]
+    if not unused:
+        return
+    shown = ", ".join(unused[:SHOWN_TITLES]) + ", ..." * (len(unused) > SHOWN_TITLES)
+    name = str(location).replace("\\", "/").rsplit("/", 1)[-1]
+    text = f"{name}: columns not used: {shown} (--label-columns, --type-columns and --weight-column use them)"
+    note = Note(text, "unused columns", "", len(unused))
+    notes += [note] * (note not in notes)
+
+
+def first_row_is_header(
+    first: Sequence[str], others: Iterable[Sequence[str]], location: str, notes: list[Note]
+) -> bool:
+    """Whether the first row of head, relation and tail is a header in other words; a note says how it was read."""
+    verdict = judge_first_row(first, others)
+    if verdict == "fact":
+        return False
+    shown = ", ".join(first)
+    text = (
+        f"{location}: read as a fact ({shown}), though it may be a header; --header (load: header=True) reads it as one"
+    )
+    if verdict == "header":
+        text = f"{location}: read as a header ({shown}), not as a fact; --no-header (load: header=False) reads it as a fact"
+    note = Note(text, "header")
+    notes += [note] * (note not in notes)
+    return verdict == "header"
 
 
 def line_name(lines: Sequence[tuple[int, Any]], row: int) -> str:
@@ -71,7 +139,7 @@ def to_source(
     tables: Mapping[str, TableReader],
     location: str,
     names: tuple[dict[str, str], dict[str, str]] = ({}, {}),
-    notes: Sequence[Note] = (),
+    notes: list[Note] | None = None,
     skipped: SkippedRows | None = None,
 ) -> Source:
     """Tables of facts by split, or one table with a column `split`, as a Source.
@@ -79,29 +147,39 @@ def to_source(
     Labels in the tables are added to the Source as they are read; `names` (of entities, of relations) override them.
     """
     skipped = skipped or SkippedRows()
+    notes = [] if notes is None else notes
     source = Source(name, {}, None, None, dict(names[0]), dict(names[1]), notes, skipped)
     if list(tables) != ["train"]:
         for split, table in tables.items():
-            source.splits[split] = _facts(source, table, location, may_be_empty=True)
+            source.splits[split] = _facts(source, table, location, split != "train", may_be_empty=True)
         return source
     parts = iter(tables["train"]())
     first = next(parts)
     begun = chain([first], parts)  # not read again
     if "split" not in first.columns:
-        source.splits["train"] = _facts(source, lambda: begun, location)
+        source.splits["train"] = _facts(source, lambda: begun, location, False)
         return source
-    source.splits["train"] = _facts(source, lambda: begun, location, "train")
+    source.splits["train"] = _facts(source, lambda: begun, location, False, "train")
     for split in SPLITS[1:]:
-        source.splits[split] = _facts(source, tables["train"], location, split)
+        source.splits[split] = _facts(source, tables["train"], location, True, split)
     return source
 
 
 def _facts(
-    source: Source, table: TableReader, location: str, split: str | None = None, may_be_empty: bool = False
+    source: Source,
+    table: TableReader,
+    location: str,
+    is_held_out: bool,
+    split: str | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[pl.DataFrame]:
-    """The facts of a table, or those of one split of it; fills in the labels of the source."""
+    """The facts of a table, or those of one split of it; fills in the labels of the source.
+
+    Types are facts of train.
+    """
     labels: dict[str, dict[str, str]] = {column: {} for column in COLUMNS}  # the first label of each identifier
     n_rows = n_facts = 0
+    types = pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.String))
     for part in table():
         for column, label_column in zip(COLUMNS, LABEL_COLUMNS, strict=True):
             if label_column in part.columns:
@@ -109,13 +187,27 @@ def _facts(
                 labels[column] = dict(pairs.unique(column, keep="first").iter_rows()) | labels[column]
         facts = part if split is None else part.filter(_split_of(part, location, n_rows + 1) == split)
         n_rows, n_facts = n_rows + len(part), n_facts + len(facts)
-        yield facts.select(COLUMNS)
+        types = pl.concat([types, *_type_facts(facts)]).unique(maintain_order=True)
+        yield facts.select(*COLUMNS, *[WEIGHT] * (WEIGHT in facts.columns))
     if not n_rows and not may_be_empty:
         raise source.skipped.nothing_left(location)
     if not n_facts and split == "train":
         raise HarmoniumError(f"{location}: no facts of the split train")
+    if len(types) and not is_held_out:
+        yield types
+        text = f"{len(types):,} facts (entity, {TYPE_RELATION}, ...) were made of the columns of types"
+        source.notes.append(Note(text, "types", "", len(types)))
     source.entity_names.update(labels["head"] | labels["tail"] | source.entity_names)
     source.relation_names.update(labels["relation"] | source.relation_names)
+
+
+def _type_facts(facts: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Facts (entity, type, ...) of the types of heads and of tails, if there are such columns."""
+    for column, slot in zip(TYPES, ("head", "tail"), strict=True):
+        if column in facts.columns:
+            named = facts.filter(pl.col(column).str.strip_chars(BLANKS).str.len_bytes() > 0)
+            relation = pl.lit(TYPE_RELATION).alias("relation")
+            yield named.select(pl.col(slot).alias("head"), relation, pl.col(column).alias("tail"))
 
 
 def _split_of(part: pl.DataFrame, location: str, first_row: int) -> pl.Series:
@@ -144,6 +236,8 @@ def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
         sizes = {split: len(graph.splits[split]) for split in splits}
         column = pl.concat([pl.repeat(split, size, dtype=pl.String, eager=True) for split, size in sizes.items()])
         table = table.with_columns(column.alias("split"))
+    if alone and facts.weight is not None:
+        table = table.with_columns(pl.Series(WEIGHT, facts.weight.numpy()))
     if alone:
         labels = {name: v.labels for name, v in vocabularies.items() if v.labels is not None}
         table = table.with_columns(texts(name, column).alias(f"{name}_name") for name, column in labels.items())

@@ -5,22 +5,25 @@ beside them hold identifier TAB label.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, check_titles, stands_apart
-from harmonium.data.compressed import READ_ERRORS, create_file, find_file, read_blocks, read_lines
-from harmonium.data.formats.source import Options, Source
-from harmonium.data.formats.table import names_table, to_table
+from harmonium.data.columns import COLUMNS, check_titles
+from harmonium.data.compressed import READ_ERRORS, create_file, find_file, numbered_lines, read_blocks
+from harmonium.data.formats.source import Source
+from harmonium.data.formats.table import first_row_is_header, names_table, to_table
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import BLANKS, is_empty
-from harmonium.data.separated_text import read_cells
-from harmonium.data.skipped_rows import SKIP_ADVICE, SkippedRows
+from harmonium.data.reading_options import Options
+from harmonium.data.separated_text import read_cells, reject_bytes
+from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.text_encoding import UTF_8
 from harmonium.runtime.errors import HarmoniumError
 
 ENDINGS = (".txt", ".tsv")
+POSITIONS = {column: position for position, column in enumerate(COLUMNS)}
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
 
@@ -30,36 +33,26 @@ def detect(path: Path, options: Options) -> bool:
 
 def read(path: Path, options: Options) -> Source:
     name, folder, files = split_files(path, ENDINGS)
-    tables, notes = {}, []
+    tables: dict[str, Iterator[pl.DataFrame]] = {}
+    notes: list[Note] = []
+    tabs = Options(delimiter="\t", quotes=False, encoding=UTF_8)
     for split, file in files.items():
-        skip_lines = 0
-        others = [other for other in files.values() if other != file]
-        tabs = Options(separator="\t", quotes=False, encoding=UTF_8)
-        if is_unknown_header([file, *others], tabs, dict(zip(COLUMNS, range(3), strict=True))):
-            skip_lines, first = next(read_cells(file, "\t", quotes=False))
-            check_titles(first, f"{file}:{skip_lines}")
-            notes.append(unknown_header_note(file, skip_lines, first))
+        facts = facts_in([file, *(other for other in files.values() if other != file)], tabs)
+        first, skip_lines = next(facts, None), 0
+        if first is not None and first_row_is_header(first, facts, f"{file.name}:1", notes):
+            skip_lines, titles = next(read_cells(file, "\t", quotes=False))
+            check_titles(titles, f"{file}:{skip_lines}")
         tables[split] = read_tables(file, COLUMNS, skip_lines, progress=options.progress)
     entity_names, relation_names = names_beside(folder)
     return Source(name, dict(tables), entity_names=entity_names, relation_names=relation_names, notes=notes)
 
 
-def is_unknown_header(files: Sequence[Path], options: Options, positions: Mapping[str, int]) -> bool:
-    """Whether the first line of the first file shares no name with any other line of the files."""
-    reading = options.separator, options.quotes, SkippedRows("skip"), options.encoding
+def facts_in(files: Sequence[Path], options: Options, positions: Mapping[str, int] = POSITIONS) -> Iterator[list[str]]:
+    """Head, relation and tail of each row of the files that can be read."""
+    reading = options.delimiter, options.quotes, SkippedRows("skip"), options.encoding
+    columns = [positions[column] for column in COLUMNS]
     rows = (row for file in files for _, row in read_cells(file, *reading))
-    facts = ([row[positions[name]] for name in COLUMNS] for row in rows if len(row) > max(positions.values()))
-    first = next(facts, None)
-    return first is not None and stands_apart(first, facts)
-
-
-def unknown_header_note(path: Path, line: int, titles: Sequence[str]) -> Note:
-    shown = ", ".join(titles[:5])
-    return Note(
-        f"{path.name}:{line}: read as a header ({shown}), since it shares no name with any other line; "
-        "--no-header (load: header=False) reads it as a fact",
-        "header",
-    )
+    return ([row[position] for position in columns] for row in rows if len(row) > max(columns))
 
 
 def split_files(path: Path, endings: Sequence[str]) -> tuple[str, Path, dict[str, Path]]:
@@ -104,19 +97,24 @@ def read_tables(
 def _locate_error(
     path: Path, columns: Sequence[str], skip_lines: int, separator: str, error: Exception | None
 ) -> HarmoniumError:
-    """Read a file that polars refused line by line, to name the line."""
-    advice = f"; {SKIP_ADVICE}" if tuple(columns) == COLUMNS else ""
+    """Read a file that polars refused line by line, to name the lines."""
+    skipped = SkippedRows()
     expected = {"\t": " TAB ", " ": " space "}[separator].join(columns)
+    may_skip = tuple(columns) == COLUMNS
     try:
-        for number, line in enumerate(read_lines(path), start=1):
+        for number, line in numbered_lines(path, partial(reject_bytes, path, UTF_8, skipped)):
             cells = line.rstrip("\r\n").split(separator)
             if number <= skip_lines or is_empty(line):
                 continue
+            column = next((column for column, cell in zip(columns, cells, strict=False) if is_empty(cell)), None)
             if len(cells) != len(columns):
-                count = f"found {len(cells)} column{'s' * (len(cells) != 1)}"
-                return HarmoniumError(f"{path}:{number}: {count}, expected {len(columns)}: {expected}{advice}")
-            if column := next((column for column, cell in zip(columns, cells, strict=True) if is_empty(cell)), None):
-                return HarmoniumError(f"{path}:{number}: the {column} is empty; expected {expected}{advice}")
+                count = f"found {len(cells)} column{'s' * (len(cells) != 1)}, expected {len(columns)}"
+                skipped.reject(path, f":{number}", count, f": {expected}", line)
+            elif column is not None:
+                skipped.reject(path, f":{number}", f"the {column} is empty", f"; expected {expected}", line)
+            if skipped.first_error and not may_skip:
+                return HarmoniumError(skipped.first_error)
+        skipped.finish()
     except HarmoniumError as unreadable:
         return unreadable
     return HarmoniumError(f"{path}: cannot be read as {expected} ({error})")

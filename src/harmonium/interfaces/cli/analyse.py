@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import harmonium
 from harmonium.interfaces.cli import console, options
@@ -13,7 +13,9 @@ from harmonium.interfaces.cli.display.analyses import (
     show_gain,
     show_neighbourhood,
 )
-from harmonium.interfaces.cli.options import flag, option
+from harmonium.interfaces.cli.display.rows import density_rows, dynamics_rows, explanation_rows, gain_rows
+from harmonium.interfaces.cli.options import choice, flag, option
+from harmonium.interfaces.cli.reading import counting, reads_facts
 from harmonium.runtime.errors import HarmoniumError
 
 
@@ -22,15 +24,22 @@ def neighbours(
     head: options.Head,
     relation: options.Relation,
     tail: options.Tail,
-    slot: Annotated[str, option("head|tail", "Slot whose entity varies.")] = "head",
+    slot: Annotated[str, choice(("head", "tail"), "Slot whose entity varies.")] = "head",
     count: options.Count = 5,
     typed: options.Typed = True,
-    of: Annotated[str, option("triplets|entities", "Nearest triplets, or entity vectors near its token.")] = "triplets",
-    ridge: Annotated[float, option("X", "With --of entities: pull of the token to the entity's vector.")] = 0.01,
+    of: Annotated[
+        str, choice(("triplets", "entities"), "Nearest triplets, or the entity vectors nearest to its token.")
+    ] = "triplets",
+    ridge: Annotated[
+        float, option("X", "With --of entities: how strongly the token is drawn to the entity's vector.")
+    ] = 0.01,
     plot: options.Figure = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
 ) -> None:
-    """List the entities nearest to one in the guise that a fact gives it, by composed vector and by token.
+    """List the entities most similar to the head (or tail) of a fact, by composed vector and by token.
+
+    Similar in that fact: Switzerland has other neighbours as a country where
+    French is spoken than as one where German is (its guises).
 
     Example: harmonium neighbours runs/demo Switzerland "official language" French
     """
@@ -44,7 +53,7 @@ def neighbours(
 
         triple = opened.graph.triple(head, relation, tail)
         guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), count, typed)
-    console.output(neighbourhood, as_json, show_neighbourhood)
+    console.output(neighbourhood, output_format, show_neighbourhood)
 
 
 def explain(
@@ -52,21 +61,24 @@ def explain(
     head: options.Head,
     relation: options.Relation,
     tail: options.Tail,
-    count: Annotated[int, option("N", "Number of directions, and of facts of each kind.", min=1)] = 5,
-    same_relation: Annotated[bool, flag("Nearest facts of the same relation only.")] = True,
+    count: Annotated[int, option("N", "Number of facts of each kind, and of directions.", min=1)] = 5,
+    details: Annotated[
+        bool, flag("Also show how the score comes about: harmony, directions of W, nearest facts.")
+    ] = False,
+    same_relation: Annotated[bool, flag("With --details: nearest facts of the same relation only.")] = True,
     plot: options.Figure = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
 ) -> None:
-    """Explain the score of a fact: parts of its harmony, directions of W, and the training facts behind it.
+    """Explain an answer: the evidence for it, and the training facts without which it would not be given.
 
     Example: harmonium explain runs/demo Switzerland "official language" French
     """
     from harmonium.analysis import figures
 
-    explanation = harmonium.explain(run, head, relation, tail, count, same_relation)
+    explanation = harmonium.explain(run, head, relation, tail, count, details, same_relation)
     if plot:
         figures.explain_figure(explanation, plot)
-    console.output(explanation, as_json, show_explanation)
+    console.output(explanation, output_format, show_explanation, explanation_rows)
 
 
 def dynamics(
@@ -78,9 +90,9 @@ def dynamics(
     samples: Annotated[int, option("N", "Number of states sampled from p(h|x).", min=1)] = 500,
     seed: options.Seed = 0,
     plot: options.Figure = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
 ) -> None:
-    """Follow the network from the composed vector of a fact to its token.
+    """Show how the network moves, step by step, from the composed vector of a fact to its token.
 
     Example: harmonium dynamics runs/demo Switzerland "official language" French --plot climb.png
     """
@@ -90,9 +102,10 @@ def dynamics(
     trajectory = dynamics(run, head, relation, tail, steps, samples, seed)
     if plot:
         figures.dynamics_figure(trajectory, plot)
-    console.output(trajectory, as_json, show_dynamics)
+    console.output(trajectory, output_format, show_dynamics, dynamics_rows)
 
 
+@reads_facts
 def density(
     run: options.RunFolder,
     labelled: Annotated[
@@ -102,30 +115,34 @@ def density(
     typed: options.Typed = True,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
 ) -> None:
-    """Count true facts among the nearest neighbours of true and of false triplets, by composed vector and by token.
+    """Count known facts among the nearest neighbours of true and of false facts, by composed vector and by token.
 
     Example: harmonium density runs/demo
     """
     from harmonium.analysis.density import density
 
     with console.bar("searching neighbours") as progress:
-        densities = density(run, labelled, count, typed, seed, device, progress)
-    console.output(densities, as_json, show_density)
+        skipped = counting(reading)
+        densities = density(run, labelled, count, typed, seed, device, progress, **reading)
+    console.warnings(skipped.notes())
+    console.output(densities, output_format, show_density, density_rows)
 
 
 def gain(
     run: options.RunFolder,
-    split: Annotated[str, option("train|valid|test", "Facts to rank.")] = "valid",
+    split: options.Split = "valid",
     limit: options.Limit = 100_000,
     ties: options.Ties = "realistic",
     seed: options.Seed = 0,
     device: options.Device = "auto",
     plot: options.Figure = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
 ) -> None:
-    """Correlate the harmony that true triplets gain by optimisation with the change of their rank.
+    """Test whether the facts that gain most harmony from composed vector to token also gain rank.
 
     Example: harmonium gain runs/demo --plot gain.png
     """
@@ -136,12 +153,12 @@ def gain(
         gains = gain(run, split, limit, ties, seed, device, progress)
     if plot:
         figures.gain_figure(gains, plot)
-    console.output(gains, as_json, show_gain)
+    console.output(gains, output_format, show_gain, gain_rows)
 
 
 def report(
     run: options.RunFolder,
-    out: Annotated[Path | None, option("FILE.html", "Page to write; default: RUN/report.html.")] = None,
+    out: Annotated[Path | None, option("FILE", "Page to write (.html); default: RUN/report.html.")] = None,
     limit: options.Limit = 4000,
     seed: options.Seed = 0,
     fact: Annotated[
@@ -149,7 +166,11 @@ def report(
         option("HEAD RELATION TAIL", "Fact whose neighbourhood is drawn; default: chosen for you."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about a run: metrics, curves, ranks, what was learned, how to reproduce it.
+    """Write one self-contained HTML page about a run, to read, to keep or to print.
+
+    Results with their protocol, the most probable missing facts with reasons,
+    how far probabilities can be trusted, problems of the data, the model with
+    W and without it, training, ranks, what was learned, how to reproduce it.
 
     Example: harmonium report runs/demo --out report.html
 
@@ -161,19 +182,21 @@ def report(
 
 
 def serve(
-    run: options.RunFolder,
+    runs: Annotated[list[Path], options.argument("RUN...", "Run folders; of several, answers can be compared.")],
     host: Annotated[
-        str, option("ADDRESS", "Address to listen on; one that other machines can reach requires --token.")
+        str, option("NAME", "Host name or address to listen on; one that other machines can reach requires --token.")
     ] = "127.0.0.1",
     port: Annotated[int, option("N", "Port; 0: any free one.", min=0, max=65535)] = 8000,
     token: Annotated[
         str | None,
-        option("SECRET", "Secret that API requests must carry, 16 characters or more.", envvar="HARMONIUM_TOKEN"),
+        option("TEXT", "Secret that API requests must carry, 16 characters or more.", envvar="HARMONIUM_TOKEN"),
     ] = None,
 ) -> None:
     """Explore a run in a browser, or by a JSON API: facts, predictions, guises, a map, explanations.
 
     Example: harmonium serve runs/demo
+
+    Example: harmonium serve runs/demo runs/plain
     """
     with ExitStack() as waiting:
         progress = waiting.enter_context(console.bar("preparing"))
@@ -182,4 +205,4 @@ def serve(
             waiting.close()
             console.say(f"open {address} (Ctrl-C stops the server; the API is described at /api/v1/openapi.json)")
 
-        harmonium.serve(run, host, port, token, ready, progress)
+        harmonium.serve(runs, host, port, token, ready, progress)

@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
-from harmonium.interfaces.cli import analyse, ask, complete, console, demo, graphs, manage, train
+from harmonium.interfaces.cli import analyse, ask, complete, console, demo, graphs, init, manage, train
 from harmonium.interfaces.cli.options import flag, option
 from harmonium.runtime import allocator, torchrun
 from harmonium.runtime.errors import HarmoniumError, Interrupted, PeerError
@@ -18,7 +19,7 @@ from harmonium.runtime.version import __version__
 
 COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Start": [demo.demo],
-    "Train": [train.train, train.resume, train.plan, train.tune],
+    "Train": [init.init, train.train, train.resume, train.plan, train.tune],
     "Ask": [ask.predict, ask.score, complete.complete, ask.classify, ask.calibrate, ask.evaluate],
     "Analyse": [
         analyse.neighbours, analyse.explain, analyse.dynamics, analyse.density, analyse.gain, analyse.report, analyse.serve,
@@ -27,16 +28,47 @@ COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Manage": [manage.add, manage.export],
 }  # fmt: skip
 
+ALIASES = {"--json": "--format=json", "--markdown": "--format=md"}  # not shown in the help
+
+
+class _PlainHelp:
+    """Shows flags (--help and those of Typer included) and arguments without a Python type in the help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of a command
+        for parameter in params:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+            elif parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None  # its metavar says what it is
+        return params
+
+
+class Group(_PlainHelp, TyperGroup):
+    """The command `harmonium` itself."""
+
+
+class Command(_PlainHelp, TyperCommand):
+    """A command that also knows the aliases of options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {name for parameter in self.params for name in parameter.opts}
+        if "--format" in known:
+            args = [ALIASES.get(word, word) for word in args]
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Complete knowledge graphs with Gradient Graphs: missing facts, how sure to be of them, and why.",
-    epilog="Start with: harmonium demo",
+    epilog="Start with: harmonium demo. Your own facts: harmonium complete facts.csv --out missing.csv",
 )
 for group, commands in COMMANDS.items():
     for command in commands:
-        app.command(rich_help_panel=group)(command)
+        app.command(cls=Command, rich_help_panel=group)(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -44,7 +76,7 @@ def global_options(
     context: typer.Context,
     plugin: Annotated[
         list[Path] | None,
-        option("FILE.py", "Import a Python file first, e.g. with a Composition (affine in each slot); repeatable."),
+        option("FILE", "Import a Python file first, such as one with a Composition of your own; repeatable."),
     ] = None,
     version: Annotated[bool, flag("Print the version and exit.", "--version", is_eager=True)] = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.interfaces.cli import console, options
@@ -18,12 +18,16 @@ from harmonium.interfaces.cli.display.answers import (
     show_missing,
     show_scored,
 )
-from harmonium.interfaces.cli.options import argument, flag, option
+from harmonium.interfaces.cli.display.rows import calibration_rows, classification_rows, label_rows
+from harmonium.interfaces.cli.options import argument, choice, flag, option, protocol
+from harmonium.interfaces.cli.reading import counting, reads_facts, reads_graph
 from harmonium.runtime.errors import HarmoniumError
 
 if TYPE_CHECKING:
     from harmonium.answers.probability import Calibration
+    from harmonium.answers.query import Answer
     from harmonium.run.run import Run
+    from harmonium.runtime.frames import ResultList
 
 
 def _calibrate(run: Run) -> Calibration:
@@ -34,13 +38,15 @@ def _calibrate(run: Run) -> Calibration:
         return calibration_for(run, progress)
 
 
+@reads_facts
 def predict(
     run: options.RunFolder,
     head: Annotated[str | None, option("NAME", "Head entity.")] = None,
     relation: Annotated[str | None, option("NAME", "Relation.")] = None,
     tail: Annotated[str | None, option("NAME", "Tail entity.")] = None,
     queries: Annotated[
-        Path | None, option("FILE", "Many queries: .tsv, .csv or .jsonl of head, relation, tail, one of them '?'.")
+        Path | None,
+        option("FILE", "Many queries: .tsv, .csv, .jsonl or .parquet of head, relation, tail, one of them '?'."),
     ] = None,
     out: options.OutFile = None,
     top: Annotated[int, option("N", "Number of answers per query.", min=1)] = 10,
@@ -50,9 +56,11 @@ def predict(
     probability: Annotated[bool, flag("Give each answer a probability; fitted on first use.")] = True,
     coverage: Annotated[
         float | None,
-        option("SHARE", "All new answers of a set that holds the missing one in this share of cases, such as 0.9."),
+        option("X", "The set of new answers that holds the missing one in this share of cases, such as 0.9."),
     ] = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Answer a query with one of head, relation and tail missing, or a file of such queries.
 
@@ -73,16 +81,23 @@ def predict(
 
     Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only
     """
-    from harmonium.answers.predict import predict_file
+    from harmonium.answers.predict import answer_rows, predict_file
     from harmonium.answers.query import ask
+    from harmonium.answers.relation_traits import RelationTraits
 
     opened = harmonium.Run.load(run)
     if queries is not None and out is not None and not (head or relation or tail):
         if probability:
             _calibrate(opened)
+        skipped = counting(reading)
         with console.bar("answering") as progress:
-            count = predict_file(opened, queries, out, top, new_only, typed, among, probability, progress, coverage)
+            count = predict_file(
+                opened, queries, out, top, new_only, typed, among, probability, progress, coverage, **reading
+            )
+        console.warnings(skipped.notes())
         console.say(f"{count:,} answers: {out}")
+        if typed and not count:
+            console.say("  each question has no candidate, or one answer that is known; --no-typed lists others", "dim")
         return
     if queries is not None or out is not None:
         raise HarmoniumError("give --queries FILE and --out FILE, or else one or two of --head, --relation and --tail")
@@ -91,23 +106,38 @@ def predict(
             opened, head, relation, tail, top, new_only, typed, among, probability, progress, coverage
         )
     if [head, relation, tail].count(None) == 2:
-        console.output(answers, as_json, partial(show_missing, opened.graph))
+        console.output(answers, output_format, partial(show_missing, opened.graph))
         return
     query = ask(opened.graph, head, relation, tail)
-    if as_json:
-        covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
-        console.print_json({"query": query.text, **covered, "answers": answers})
-    elif coverage is None:
+    covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
+    is_answered = typed and among is None and coverage is None
+    is_answered = is_answered and RelationTraits.infer(opened.graph).is_answered(opened.graph, query.slot, query.triple)
+
+    def show(answers: ResultList[Answer]) -> None:
+        if coverage is not None:
+            show_answer_set(query.text, answers, coverage, top)
+            return
         show_answers(query.text, answers)
-    else:
-        show_answer_set(query.text, answers, coverage, top)
+        if is_answered:
+            console.say("  such a question has one answer, and it is known; --no-typed lists other candidates", "dim")
+
+    console.output(
+        answers,
+        output_format,
+        show,
+        lambda answers: list(answer_rows(opened.graph, query, answers)),
+        lambda answers: {"query": query.text, **covered, "answers": answers},
+    )
 
 
+@reads_facts
 def score(
     run: options.RunFolder,
-    facts: Annotated[Path, argument("FACTS", "File of facts: .tsv, .csv or .jsonl.")],
+    facts: Annotated[Path, argument("FILE", "File of facts: .tsv, .csv, .jsonl or .parquet.")],
     out: options.OutFile = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Score given facts: score, probability, rank, and whether the fact is known.
 
@@ -116,16 +146,18 @@ def score(
 
     Example: harmonium score runs/demo facts.tsv --out scored.tsv
     """
-    opened = harmonium.Run.load(run)
+    opened, skipped = harmonium.Run.load(run), counting(reading)
     _calibrate(opened)
     with console.bar("scoring") as progress:
-        scored = harmonium.score(opened, facts, out, progress)
+        scored = harmonium.score(opened, facts, out, progress, **reading)
+    console.warnings(skipped.notes())
     if isinstance(scored, int):
         console.say(f"{scored:,} facts: {out}")
     else:
-        console.output(scored, as_json, partial(show_scored, f"{run} on {facts}"))
+        console.output(scored, output_format, partial(show_scored, f"{run} on {facts}"))
 
 
+@reads_facts
 def classify(
     run: options.RunFolder,
     labelled: Annotated[
@@ -141,7 +173,9 @@ def classify(
     top: options.Top = 20,
     device: options.Device = "auto",
     plot: options.Figure = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Classify facts as true or false: thresholds are fitted on validation facts and tested on test facts.
 
@@ -150,18 +184,22 @@ def classify(
     from harmonium.analysis import figures
     from harmonium.answers.classify import label_facts
 
-    opened = harmonium.Run.load(run)
-    classifier = harmonium.classify(opened, labelled, seed, device)
+    opened, skipped = harmonium.Run.load(run), counting(reading)
+    classifier = harmonium.classify(opened, labelled, seed, device, **reading)
     if plot:
         figures.classification_figure(classifier, plot)
     if data is not None:
         show = partial(show_labels, f"{run} on {data}", classifier.metrics["accuracy"])
-        console.output(label_facts(opened, data, classifier), as_json, show)
+        labels = label_facts(opened, data, classifier, **reading)
+        console.warnings(skipped.notes())
+        console.output(labels, output_format, show, label_rows)
     else:
-        console.output(classifier, as_json, partial(show_classification, f"{run} on {classifier.graph}", top))
+        console.warnings(skipped.notes())
+        show_metrics = partial(show_classification, f"{run} on {classifier.graph}", top)
+        console.output(classifier, output_format, show_metrics, classification_rows)
 
 
-def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: options.AsJson = False) -> None:
+def calibrate(run: options.RunFolder, plot: options.Figure = None, output_format: options.Format = "table") -> None:
     """Fit probabilities to scores on validation facts, and show how accurate they are on test facts.
 
     Example: harmonium calibrate runs/demo --plot reliability.png
@@ -171,7 +209,7 @@ def calibrate(run: options.RunFolder, plot: options.Figure = None, as_json: opti
         from harmonium.analysis.figures import calibration_figure
 
         calibration_figure(calibration, plot)
-    console.output(calibration, as_json, show_calibration)
+    console.output(calibration, output_format, show_calibration, calibration_rows)
 
 
 def _parse_weights(text: str) -> str | list[float]:
@@ -182,38 +220,41 @@ def _parse_weights(text: str) -> str | list[float]:
         return text
 
 
+@reads_graph
 def evaluate(
     runs: Annotated[list[Path], argument("RUN", "Run folder; several are ranked as a product of experts.")],
     data: Annotated[str | None, option("GRAPH", "Another graph with the same names; default: the run's.")] = None,
-    split: Annotated[str, option("train|valid|test", "Facts to rank.")] = "test",
+    split: options.Split = "test",
     candidates: Annotated[
         str,
-        option(
-            "SET",
-            "full: all entities; typed-train or typed-all: seen in that slot of the relation in train or in any split.",
+        protocol(
+            "candidates",
+            "full: all entities; typed-train, typed-all: those seen in that slot of the relation in train, in any split.",
         ),
     ] = "full",
     ties: options.Ties = "realistic",
-    side: Annotated[str, option("head|tail|both", "Slot to predict.")] = "both",
+    side: Annotated[str, protocol("side", "Slot to predict.")] = "both",
     filtered: Annotated[bool, flag("Remove other known answers from the ranking.")] = True,
-    unseen: Annotated[str, option("keep|drop", "Facts with entities unseen in training.")] = "keep",
+    unseen: Annotated[str, protocol("unseen", "Facts with entities unseen in training.")] = "keep",
     sample: Annotated[
-        int | None, option("FACTS", "Rank a random sample: an estimate with 95 % intervals.", min=2)
+        int | None, option("N", "Rank a random sample of this many facts: an estimate with 95 % intervals.", min=2)
     ] = None,
-    by: Annotated[str | None, option("PART", "Also show metrics by side, relation or category.")] = None,
+    by: Annotated[str | None, choice(("side", "relation", "category"), "Also show the metrics of each part.")] = None,
     chunk: Annotated[int | None, option("N", "Queries scored at once; changes memory, not results.", min=1)] = None,
     weights: Annotated[
-        str, option("equal|learned|W,W", "Weights of several runs: equal, learned on validation facts, or given.")
+        str, option("equal|learned|X,X", "Weights of several runs: equal, learned on validation facts, or numbers.")
     ] = "equal",
     rounding_check: Annotated[
         int | None,
         option(
-            "FACTS",
+            "N",
             "Count ranks of this many facts that a program comparing float32 scores could give otherwise.",
             min=1,
         ),
     ] = None,
-    as_json: options.AsJson = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Rank the true answers of a split among all candidates, and print metrics with their protocol.
 
@@ -223,11 +264,12 @@ def evaluate(
 
     Example: harmonium evaluate runs/one runs/two --weights learned
     """
-    if by not in (None, "side", "relation", "category"):
-        raise HarmoniumError(f"--by is side, relation or category, not '{by}'")
     with console.bar("ranking") as progress:
         evaluation = harmonium.evaluate(
             runs, data, chunk, progress, _parse_weights(weights), rounding_check,
             split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
+            **reading,
         )  # fmt: skip
-    console.output(evaluation, as_json, partial(show_evaluation, " x ".join(map(str, runs)), by))
+    if data is not None:
+        console.warnings(evaluation.graph.notes)
+    console.output(evaluation, output_format, partial(show_evaluation, " x ".join(map(str, runs)), by))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import html
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -25,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harmonium.runtime import torchrun
+from harmonium.runtime.frames import markdown_table
 from harmonium.runtime.untrusted import harmless
 
 if TYPE_CHECKING:
@@ -33,12 +38,57 @@ if TYPE_CHECKING:
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 Result = TypeVar("Result")
+FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
+STYLES = {  # of text in HTML
+    "bold": "font-weight:bold",
+    "dim": "opacity:.7",
+    "red": "color:#c62828",
+    "yellow": "color:#9a6700",
+    "green": "color:#2e7d32",
+}
+TEXT_WIDTH = 110  # of results as text
+
+_html: ContextVar[list[str] | None] = ContextVar("html", default=None)  # parts of a page, in place of the terminal
+_terminal: ContextVar[Console] = ContextVar("terminal", default=console)
+
+
+@contextlib.contextmanager
+def as_html() -> Iterator[list[str]]:
+    """Collect what is printed as parts of an HTML page, with every text escaped."""
+    parts: list[str] = []
+    token = _html.set(parts)
+    try:
+        yield parts
+    finally:
+        _html.reset(token)
+
+
+@contextlib.contextmanager
+def as_text() -> Iterator[io.StringIO]:
+    """Collect what is printed as text without control characters."""
+    text = io.StringIO()
+    token = _terminal.set(Console(file=text, width=TEXT_WIDTH, highlight=False, color_system=None, force_jupyter=False))
+    try:
+        yield text
+    finally:
+        _terminal.reset(token)
+
+
+def _styled(tag: str, text: str, style: str = "", css: str = "") -> str:
+    """An HTML element with text in it, which is escaped."""
+    rules = ";".join(filter(None, [css, *(STYLES[word] for word in style.split() if word in STYLES)]))
+    content = html.escape(harmless(text)).replace("\n", "<br>")
+    return f'<{tag} style="{rules}">{content}</{tag}>' if rules else f"<{tag}>{content}</{tag}>"
 
 
 def say(text: str, style: str = "") -> None:
     """Print text as it is: names from a graph are never read as markup, and paths are not broken into lines."""
-    console.print(Text(harmless(text), style=style), soft_wrap=True)
+    page = _html.get()
+    if page is None:
+        _terminal.get().print(Text(harmless(text), style=style), soft_wrap=True)
+    elif text.strip():
+        page.append(_styled("div", text, style, "margin-top:.5em" if "bold" in style else ""))
 
 
 def notes(texts: Sequence[object]) -> None:
@@ -46,29 +96,68 @@ def notes(texts: Sequence[object]) -> None:
         say(f"note: {text}", "yellow")
 
 
+def warnings(texts: Sequence[object]) -> None:
+    """Notes on stderr, beside results that may be JSON."""
+    for text in texts:
+        errors.print(Text(harmless(f"note: {text}"), style="yellow"), soft_wrap=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str | None = None) -> None:
     """A table; numbers are aligned to the right, text to the left."""
-    say(title, "bold")
+    if title:
+        say(title, "bold")
+    numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
+    page = _html.get()
+    if page is not None:
+        page.append(_html_table(columns, rows, numeric))
+        if caption:
+            say(caption, "dim")
+        return
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for position, name in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[position], int | float) for row in rows)
-        grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for name, is_number in zip(columns, numeric, strict=True):
+        grid.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(harmless(number(cell))) for cell in row))
-    console.print(Padding(grid, (0, 0, 0, 2)))
+        grid.add_row(*map(_cell_text, row))
+    _terminal.get().print(Padding(grid, (0, 0, 0, 2), expand=False))
     if caption:
         say(f"  {caption}", "dim")
-    console.print()
+    _terminal.get().print()
+
+
+def _cell_text(cell: Any) -> Text:
+    """A cell for the terminal, which no name in it can control."""
+    if not isinstance(cell, Text):
+        return Text(harmless(number(cell)))
+    return cell if harmless(cell.plain) == cell.plain else Text(harmless(cell.plain), style=cell.style)
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
+    """The rows of a table as HTML."""
+    css = [f"text-align:{'right' if is_number else 'left'};padding:.15em .8em .15em 0" for is_number in numeric]
+    lines = ["".join(_styled("th", name, "", rule) for name, rule in zip(columns, css, strict=True))]
+    for row in rows:
+        cells = [(c.plain, str(c.style)) if isinstance(c, Text) else (number(c), "") for c in row]
+        lines.append("".join(_styled("td", *cell, rule) for cell, rule in zip(cells, css, strict=True)))
+    return '<table style="border-collapse:collapse">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def item(label: str, text: str, details: str) -> None:
     """An entry of a list: a label, a line of text, and details below it, folded to the width of the terminal."""
+    page = _html.get()
+    if page is not None:
+        page.append(f"<div>{_styled('b', label)} {_styled('span', text)}<br>{_styled('span', details, 'dim')}</div>")
+        return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row(Text(harmless(label)), Text(harmless(text)))
     grid.add_row(Text(), Text(harmless(details), style="dim"))
-    console.print(Padding(grid, (0, 0, 0, 2)))
+    _terminal.get().print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+
+def paragraph(text: str, style: str = "") -> None:
+    """Indented text, folded to the width of the terminal."""
+    _terminal.get().print(Padding(Text(harmless(text), style=style), (0, 0, 0, 4), expand=False))
 
 
 def number(value: Any) -> str:
@@ -85,15 +174,71 @@ def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]], protocol:
 
 def print_json(value: Any) -> None:
     """Print JSON; results know theirs."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=lambda result: result.to_json()))
+    _print(json.dumps(_plain(value), indent=1, ensure_ascii=False))
 
 
-def output(result: Result, as_json: bool, show: Callable[[Result], None]) -> None:
-    """Print a result as JSON, or as text by `show`."""
-    if as_json:
-        print_json(result)
-    else:
+def _plain(value: Any) -> Any:
+    """What JSON can hold of a value: NaN becomes null, and infinity text."""
+    if hasattr(value, "to_json"):
+        value = value.to_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _print(text: str) -> None:
+    """Print text for programs: at once, so that it is in order with what goes to stderr."""
+    print(harmless(text) if console.is_terminal else text, flush=True)
+
+
+def output(
+    result: Result,
+    output_format: str,
+    show: Callable[[Result], None],
+    rows: Callable[[Result], Sequence[Mapping[str, Any]]] | None = None,
+    to_json: Callable[[Result], Any] | None = None,
+) -> None:
+    """Print a result in a format of `--format`: `show` prints it for people, `rows` are its rows in tabular formats.
+
+    By default a result has methods for its rows (`records`) and its JSON (`to_json`).
+    """
+    if output_format == "table":
         show(result)
+    elif output_format == "json":
+        print_json(to_json(result) if to_json else result)
+    elif output_format == "md" and hasattr(result, "to_markdown"):
+        _print(result.to_markdown().rstrip("\n"))
+    else:
+        print_rows(rows(result) if rows else result.records(), output_format)  # type: ignore[attr-defined]  # Tabular
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], output_format: str) -> None:
+    """Print rows as JSON lines, CSV, TSV or Markdown; the columns are all keys of the rows, in order of appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    if output_format == "jsonl":
+        lines = [json.dumps(_plain(row), ensure_ascii=False) for row in rows]
+    elif output_format == "md":
+        lines = markdown_table(columns, cells)
+    else:
+        text = io.StringIO()
+        delimiter = "," if output_format == "csv" else "\t"
+        csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([columns, *cells])
+        lines = [text.getvalue().removesuffix("\n")]
+    if rows:
+        _print("\n".join(lines))
+
+
+def _cell(value: Any) -> str:
+    """A value in a cell of text: nothing for no value, JSON for what has parts."""
+    value = _plain(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _progress(*columns: ProgressColumn, transient: bool = True) -> Progress:
@@ -121,9 +266,9 @@ def bar(title: str, total: int | None = None, at_once: bool = True) -> Iterator[
 
 def download(graph: str) -> None:
     """Download a dataset that is not on this machine yet; processes of one torchrun take turns later, in `load`."""
-    from harmonium.data.datasets import locate
+    from harmonium.data.datasets import is_server, locate
 
-    if not torchrun.is_launched():
+    if not torchrun.is_launched() and not is_server(graph):
         with bar(f"downloading {graph}, MB", at_once=False) as advance:
             locate(graph, lambda count: advance(count / 1e6))
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import harmonium
 from harmonium.interfaces.cli import console, options
 from harmonium.interfaces.cli.display.analyses import show_neighbourhood
 from harmonium.interfaces.cli.display.answers import show_answers, show_missing
-from harmonium.interfaces.cli.display.training import show_run
+from harmonium.interfaces.cli.display.training import show_model, show_run
 from harmonium.interfaces.cli.options import option
-
-if TYPE_CHECKING:
-    from harmonium.evaluation.evaluation import Metrics
-    from harmonium.run.run import Run
 
 SETTINGS = [  # of the preset fast, fixed so that the result does not depend on the speed of the machine
     "model.entity_dim=256",
@@ -38,18 +33,24 @@ def demo(
     Example: harmonium demo --out runs/demo
     """
     from harmonium.analysis.figures import guises_figure
+    from harmonium.analysis.plain_comparison import without_harmony
     from harmonium.answers.query import ask
+    from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.runtime.folders import reserve
 
     reserve(out, overwrite=True)
     graph = harmonium.load("atlas")
     console.say(repr(graph), "bold")
-    console.say("Model: ComplEx vectors trained against all entities; then W and b of harmony are fitted, lambda = 1.")
+    console.say(
+        "Training: ComplEx vectors against all entities; then W and b of harmony are fitted to validation facts."
+    )
     with console.training_bar() as progress:
         run = harmonium.train(
             "atlas", "fast", out, [*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
-    show_run(run, {"without W": metrics_without_harmony(run)})
+    plain = evaluate_scorer(without_harmony(run.model), run.graph, run.config.evaluate)
+    show_model(harmonium.info(run)["run"])
+    show_run(run, {"without W": plain.metrics})
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
     show_missing(graph, missing)
@@ -61,13 +62,3 @@ def demo(
     guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
     console.say(f"run folder: {out}    figure: {figure}", "bold")
     console.say(f"next: harmonium complete {out} --only-empty")
-
-
-def metrics_without_harmony(run: Run) -> Metrics:
-    """The test metrics of the same vectors as a plain model, scored by the sum of the composed vector."""
-    from harmonium.evaluation.evaluation import evaluate_scorer
-    from harmonium.model.harmony import Sum
-
-    plain = copy.deepcopy(run.model)
-    plain.form = Sum(plain.form.dim, learn_scale=False)
-    return evaluate_scorer(plain, run.graph, run.config.evaluate).metrics

@@ -1,6 +1,7 @@
 """The HTTP side of the explorer: the JSON API under /api/v1, described by OpenAPI, and the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -16,48 +17,68 @@ from harmonium.data.triples import Slot
 from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.interfaces.serve.results import (
     Answers,
+    Comparison,
     EntityMap,
     FactPage,
     GuiseView,
     Match,
+    MissingFactList,
+    Neighbourhood,
+    Prediction,
     Predictions,
     Problem,
+    RelationSummary,
+    RunSummary,
     UnknownName,
 )
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
 QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations would starve beside the quick ones
-STATIC = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
-    "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
-}
+MOST_RUNS = 20
+MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by ending
 T = TypeVar("T")
 
 
 class Workers:
-    """Threads that answer questions, first come, first served; slow questions have threads of their own."""
+    """The runs, and threads that answer questions, first come, first served; slow questions have threads of their own."""
 
-    def __init__(self, explorer: Explorer) -> None:
-        self.explorer = explorer
+    def __init__(self, explorers: Sequence[Explorer]) -> None:
+        self.explorers = list(explorers)
         self.quick, self.slow = CapacityLimiter(QUICK_THREADS), CapacityLimiter(SLOW_THREADS)
 
+
+@dataclass(frozen=True)
+class AskedRun:
+    """The run that a request asks, and the threads that answer it."""
+
+    explorer: Explorer
+    workers: Workers
+
     async def run(self, question: Callable[..., T], *arguments: Any, slow: bool = False) -> T:
-        return await run_sync(partial(question, *arguments), limiter=self.slow if slow else self.quick)
+        limiter = self.workers.slow if slow else self.workers.quick
+        return await run_sync(partial(question, *arguments), limiter=limiter)
 
 
 async def _workers(request: Request) -> Workers:
     return cast(Workers, request.app.state.workers)
 
 
-Pool = Annotated[Workers, Depends(_workers)]
+async def _asked_run(
+    request: Request,
+    run: Annotated[int, Query(ge=0, lt=MOST_RUNS, description="Number of the run, as listed by /api/v1/runs.")] = 0,
+) -> AskedRun:
+    workers = await _workers(request)
+    if run >= len(workers.explorers):
+        raise UnknownName(f"no run {run}: the last one is {len(workers.explorers) - 1}", str(run), [])
+    return AskedRun(workers.explorers[run], workers)
+
+
+Pool = Annotated[AskedRun, Depends(_asked_run)]
 Name = Annotated[str, Query(min_length=1, max_length=500, description="A name or an identifier.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
-NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "A name that is not in the graph."}
-}
 WRONG: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "A name that is not in the graph, or a run that is not served."},
     400: {"model": Problem, "description": "A question that cannot be answered."},
     401: {"model": Problem, "description": "The server requires a token, which was not given."},
     414: {"model": Problem, "description": "The query string is too long."},
@@ -65,6 +86,12 @@ WRONG: dict[int | str, dict[str, Any]] = {
     503: {"model": Problem, "description": "No answer in time; ask later, or for less."},
 }
 router = APIRouter(prefix="/api/v1", responses=WRONG)
+
+
+@router.get("/runs")
+async def runs(workers: Annotated[Workers, Depends(_workers)]) -> list[RunSummary]:
+    """The runs that are served; every other question takes the number of one, or asks the first."""
+    return [explorer.summary(number) for number, explorer in enumerate(workers.explorers)]
 
 
 @router.get("/info")
@@ -79,26 +106,80 @@ async def search(
     q: Annotated[str, Query(max_length=200, description="The beginning of a name, or something like it.")] = "",
     kind: Literal["entity", "relation"] = "entity",
     limit: Limit = 10,
+    relation: Annotated[
+        str | None, Query(min_length=1, max_length=500, description="Only entities in a fact of this relation.")
+    ] = None,
+    slot: Annotated[Literal["head", "tail"] | None, Query(description="In this slot of the relation.")] = None,
+    type: Annotated[
+        str | None,
+        Query(min_length=1, max_length=500, description="Only entities of this type, as the graph states it."),
+    ] = None,
 ) -> list[Match]:
     """Entities or relations by name: beginnings first, then parts, then similar names."""
-    return await pool.run(pool.explorer.search, q, kind, limit)
+    wanted = relation, None if slot is None else Slot(slot), type
+    return await pool.run(pool.explorer.search, q, kind, limit, *wanted)
 
 
-@router.get("/facts", responses=NOT_FOUND)
+@router.get("/relations")
+async def relations(pool: Pool, limit: Annotated[int, Query(ge=1, le=2000)] = 500) -> list[RelationSummary]:
+    """The relations, those with most facts first, with examples of their heads and tails."""
+    return (await pool.run(lambda: pool.explorer.relation_summaries))[:limit]
+
+
+@router.get("/types")
+async def types(pool: Pool, limit: Annotated[int, Query(ge=1, le=2000)] = 500) -> list[Match]:
+    """The types that the graph states, such as those of `instance of`, with the number of entities of each."""
+    return await pool.run(pool.explorer.types, limit)
+
+
+@router.get("/facts")
 async def facts(
-    pool: Pool, entity: Name, offset: Annotated[int, Query(ge=0, le=10**9)] = 0, limit: Limit = 100
+    pool: Pool,
+    entity: Name | None = None,
+    relation: Name | None = None,
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    limit: Limit = 100,
 ) -> FactPage:
-    """The facts that mention an entity."""
-    return await pool.run(pool.explorer.facts, entity, offset, limit)
+    """The facts of an entity, of a relation, or of an entity and a relation."""
+    return await pool.run(pool.explorer.facts, entity, relation, offset, limit)
 
 
-@router.get("/predictions", responses=NOT_FOUND)
+@router.get("/fact")
+async def fact(pool: Pool, head: Name, relation: Name, tail: Name) -> Prediction:
+    """One fact: whether it is known, its score, its probability if it is not, and a reason in words."""
+    return await pool.run(pool.explorer.fact, head, relation, tail)
+
+
+@router.get("/neighbourhood")
+async def neighbourhood(pool: Pool, entity: Name, limit: Annotated[int, Query(ge=1, le=50)] = 5) -> Neighbourhood:
+    """The known facts of an entity by relation, `limit` of each."""
+    return await pool.run(pool.explorer.neighbourhood, entity, limit)
+
+
+@router.get("/missing")
+async def missing(
+    pool: Pool, relation: Name | None = None, limit: Annotated[int, Query(ge=1, le=50)] = 12
+) -> MissingFactList:
+    """Facts that the graph lacks, with reasons: the most probable of a relation, or a choice of those of all relations.
+
+    Computed when first asked for, in limited time; large relations may be left out.
+    """
+    return await pool.run(pool.explorer.missing, relation, limit, slow=True)
+
+
+@router.get("/compare")
+async def compare(pool: Pool, first: Name, second: Name) -> Comparison:
+    """Two entities: facts in common, different facts, similarity of vectors, known and predicted facts between them."""
+    return await pool.run(pool.explorer.compare, first, second)
+
+
+@router.get("/predictions")
 async def predictions(pool: Pool, entity: Name, limit: Limit = 20) -> Predictions:
     """The most probable facts of an entity that are not in the graph."""
     return await pool.run(pool.explorer.predictions, entity, limit)
 
 
-@router.get("/answers", responses=NOT_FOUND)
+@router.get("/answers")
 async def answers(
     pool: Pool,
     head: Name | None = None,
@@ -108,11 +189,14 @@ async def answers(
     new_only: bool = False,
     typed: Annotated[bool, Query(description="Only entities that could fill the slot.")] = True,
 ) -> Answers:
-    """The best answers to a query: give exactly two of head, relation and tail."""
+    """The best answers to a query: give exactly two of head, relation and tail.
+
+    They come by falling score; those of a symmetric relation, which have one probability in both directions, by that.
+    """
     return await pool.run(pool.explorer.answers, head, relation, tail, limit, new_only, typed)
 
 
-@router.get("/neighbours", responses=NOT_FOUND)
+@router.get("/neighbours")
 async def neighbours(
     pool: Pool,
     head: Name,
@@ -129,20 +213,28 @@ async def neighbours(
     return await pool.run(pool.explorer.guise, head, relation, tail, Slot(slot), limit, typed, faithfulness)
 
 
-@router.get("/explain", responses=NOT_FOUND)
+@router.get("/explain")
 async def explain(
-    pool: Pool, head: Name, relation: Name, tail: Name, limit: Annotated[int, Query(ge=1, le=10)] = 5
+    pool: Pool,
+    head: Name,
+    relation: Name,
+    tail: Name,
+    limit: Annotated[int, Query(ge=1, le=10)] = 5,
+    details: Annotated[bool, Query(description="Also how the score comes about")] = False,
 ) -> dict[str, Any]:
-    """Why a fact scores as it does: parts of its harmony, directions of W, and the training facts behind it."""
-    return await pool.run(pool.explorer.explain, head, relation, tail, limit, slow=True)
+    """Why a fact is an answer: evidence in words, and the training facts without which it would not be one."""
+    return await pool.run(pool.explorer.explain, head, relation, tail, limit, details, slow=True)
 
 
-@router.get("/map", responses=NOT_FOUND)
+@router.get("/map")
 async def entity_map(
-    pool: Pool, limit: Annotated[int, Query(ge=1, le=5000)] = 1000, entity: Name | None = None
+    pool: Pool,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
+    entity: Name | None = None,
+    links: Annotated[int, Query(ge=0, le=5000, description="Pairs of points with a known fact, at most.")] = 0,
 ) -> EntityMap:
     """The most connected entities, and one more, along the principal axes of all entity vectors."""
-    return await pool.run(pool.explorer.map, limit, entity)
+    return await pool.run(pool.explorer.map, limit, entity, links)
 
 
 async def _on_error(_: Request, error: Exception) -> Response:
@@ -160,22 +252,24 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return Response(problem.model_dump_json(), status, headers, media_type="application/json")
 
 
-def build_app(explorer: Explorer) -> FastAPI:
+def build_app(explorers: Sequence[Explorer]) -> FastAPI:
     """The application; the files of the page are read now, so no request reaches the file system."""
     app = FastAPI(
         title="harmonium explorer",
         version=__version__,
-        description="Facts, predictions, guises and maps of one run.",
+        description="Facts, predictions, guises and maps of runs.",
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # both load scripts from other servers
         redoc_url=None,
     )
-    app.state.workers = Workers(explorer)
+    app.state.workers = Workers(explorers)
     app.include_router(router)
     for kind in (HarmoniumError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
-    folder = files("harmonium.interfaces.serve") / "static"
-    for path, (file, media_type) in STATIC.items():
-        page = Response((folder / file).read_bytes(), media_type=media_type)
-        app.routes.append(Route(path, page, methods=["GET"], include_in_schema=False))
+    for file in (files("harmonium.interfaces.serve") / "static").iterdir():
+        media_type = MEDIA_TYPES.get(file.name.rpartition(".")[2])
+        if media_type is not None:
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            page = Response(file.read_bytes(), media_type=f"{media_type}; charset=utf-8")
+            app.routes.append(Route(path, page, methods=["GET"], include_in_schema=False))
     return app

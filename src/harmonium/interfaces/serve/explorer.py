@@ -1,8 +1,9 @@
 """The explorer: every question that the page and the API can ask of one run."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import torch
@@ -15,27 +16,39 @@ from harmonium.answers.fact_probability import FactCalibration, fact_calibration
 from harmonium.answers.predict import answer_all
 from harmonium.answers.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import ask
+from harmonium.answers.reasons import KnownFacts, find_reasons
 from harmonium.answers.score import split_of
 from harmonium.data.graph import SPLITS
-from harmonium.data.index import CsrIndex
-from harmonium.data.triples import Slot, Triples
-from harmonium.interfaces.serve.maps import entity_map, guise_points
-from harmonium.interfaces.serve.name_search import NameIndex
+from harmonium.data.triples import Slot
+from harmonium.interfaces.serve.fact_ratings import FactRatings
+from harmonium.interfaces.serve.maps import entity_map, guise_points, links_between
+from harmonium.interfaces.serve.missing import MissingFactSearch
+from harmonium.interfaces.serve.name_search import GraphNames, NameIndex
+from harmonium.interfaces.serve.neighbourhood import Neighbourhoods, similarity
 from harmonium.interfaces.serve.prepared import CachedGraph, CachedTypes, LambdaFamily, PreparedGuise
+from harmonium.interfaces.serve.relations import entities_with, stated_types, summarise_relations
 from harmonium.interfaces.serve.results import (
     Answers,
+    Comparison,
     EntityMap,
     Fact,
     FactPage,
     GuiseView,
     Match,
-    Named,
+    MissingFactList,
+    Neighbourhood,
     Prediction,
     Predictions,
+    RelationSummary,
+    RunSummary,
 )
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.run.run import Run
+from harmonium.runtime.errors import HarmoniumError
+
+MOST_LINKS = 8  # predicted between two entities that are compared
+MOST_INTERESTING, MOST_MISSING = 24, 50  # missing facts of all relations, and of one
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +56,8 @@ class Explorer:
     """One run, opened for questions. What is slow to make is made once, on first use or by `prepare`."""
 
     run: Run
+    missing_facts: dict[int | None, MissingFactList] = field(default_factory=dict)  # by relation; None: a choice of all
+    lock: Lock = field(default_factory=Lock)  # of the search for them: one at a time
 
     def prepare(self, progress: Callable[[int], None] | None = None) -> None:
         if len(self.graph.valid):
@@ -52,7 +67,7 @@ class Explorer:
             self.graph.known_answers(slot)
         for slot in OTHER:
             self.candidates.relations_of(slot, 0)  # infers the types of all slots
-        _ = self.facts_by_entity, self.calibration, self.fact_calibration, self.full_map, self.info
+        _ = self.neighbourhoods.by_entity, self.calibration, self.fact_calibration, self.full_map, self.info
 
     # Kept ------------------------------------------------------------------------------------------------------------
 
@@ -81,10 +96,20 @@ class Explorer:
         return NameIndex(self.graph.relations, self.graph.facts().relation.bincount(minlength=self.graph.n_relations))
 
     @cached_property
-    def facts_by_entity(self) -> CsrIndex:
-        """entity -> positions in `graph.facts()`."""
-        facts = self.graph.facts()
-        return CsrIndex.build(torch.cat([facts.head, facts.tail]), torch.arange(len(facts)).repeat(2))
+    def names(self) -> GraphNames:
+        return GraphNames(self.entities, self.relations)
+
+    @cached_property
+    def neighbourhoods(self) -> Neighbourhoods:
+        return Neighbourhoods(self.graph, self.names, self.candidates.traits)
+
+    @cached_property
+    def ratings(self) -> FactRatings:
+        return FactRatings(self.candidates, self.fact_calibration, self.names)
+
+    @cached_property
+    def known_facts(self) -> KnownFacts:
+        return KnownFacts(self.graph)
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -103,7 +128,7 @@ class Explorer:
 
     @cached_property
     def explainer(self) -> Explainer:
-        return Explainer(self.run.model, self.graph)
+        return Explainer(replace(self.run, graph=self.graph))
 
     @cached_property
     @torch.no_grad()
@@ -115,27 +140,122 @@ class Explorer:
         """The graph and the run, but not its path on this machine."""
         contents = info(replace(self.run, graph=self.graph))
         del contents["run"]["path"]
-        name = self.run.path.resolve().name if self.run.path else self.graph.name
         allowed = self.lambdas.range(self.lambdas.harmony.faithfulness) if self.lambdas else None
         protocol = self.run.evaluation.describe() if self.run.evaluation else None
-        return contents | {"name": name, "lambda": allowed, "protocol": protocol}
+        return contents | {"name": self.name, "lambda": allowed, "protocol": protocol}
+
+    @cached_property
+    def relation_summaries(self) -> list[RelationSummary]:
+        return summarise_relations(self.graph, self.names, self.candidates.traits)
+
+    @property
+    def name(self) -> str:
+        """The last part of the run's folder."""
+        return self.run.path.resolve().name if self.run.path else self.graph.name
+
+    def summary(self, number: int) -> RunSummary:
+        graph = self.graph
+        counts = graph.n_entities, graph.n_relations, len(graph.facts())
+        return RunSummary(number, self.name, graph.name, self.run.config.model.composition, *counts)
 
     # Questions -------------------------------------------------------------------------------------------------------
 
-    def search(self, text: str, kind: str, limit: int) -> list[Match]:
-        return (self.relations if kind == "relation" else self.entities).search(text, limit)
+    def search(
+        self,
+        text: str,
+        kind: str,
+        limit: int,
+        relation: str | None = None,
+        slot: Slot | None = None,
+        type: str | None = None,
+    ) -> list[Match]:
+        """Names like a text; entities also by a relation and a slot in which they are, and by a type that is stated."""
+        if kind == "relation":
+            return self.relations.search(text, limit)
+        relation_id = None if relation is None else self.relations.index(relation)
+        type_id = None if type is None else self.entities.index(type)
+        return self.entities.search(text, limit, entities_with(self.graph, relation_id, slot, type_id))
 
-    def facts(self, name: str, offset: int, limit: int) -> FactPage:
-        """The facts that mention an entity by relation, first those with it as the head."""
-        entity = self.entities.index(name)
-        positions = self._fact_positions(entity)
+    def types(self, limit: int) -> list[Match]:
+        return stated_types(self.graph, self.names)[:limit]
+
+    def facts(self, name: str | None, relation: str | None, offset: int, limit: int) -> FactPage:
+        """The facts of an entity by relation, first those with it as the head; or those of a relation."""
+        if name is None and relation is None:
+            raise HarmoniumError("give an entity, a relation, or both")
+        entity = None if name is None else self.entities.index(name)
+        relation_id = None if relation is None else self.relations.index(relation)
+        positions = self.neighbourhoods.positions(entity, relation_id)
         facts = self.graph.facts()[positions]
-        order = ((facts.head != entity) * self.graph.n_relations + facts.relation).argsort(stable=True)[offset:][:limit]
+        is_tail = torch.zeros_like(facts.head) if entity is None else facts.head != entity
+        order = (is_tail * self.graph.n_relations + facts.relation).argsort(stable=True)[offset:][:limit]
         split_ends = torch.tensor([len(triples) for triples in self.graph.splits.values()]).cumsum(0)
         splits = torch.bucketize(positions[order], split_ends, right=True).tolist()
         rows = facts[order].to_rows().tolist()
-        page = [Fact(*self._names(row), SPLITS[split]) for row, split in zip(rows, splits, strict=True)]
-        return FactPage(self.entities.named(entity), len(positions), page)
+        page = [Fact(*self.names.of(row), SPLITS[split]) for row, split in zip(rows, splits, strict=True)]
+        named_entity = None if entity is None else self.entities.named(entity)
+        named_relation = None if relation_id is None else self.relations.named(relation_id)
+        return FactPage(named_entity, named_relation, len(positions), page)
+
+    def neighbourhood(self, name: str, limit: int) -> Neighbourhood:
+        entity = self.entities.index(name)
+        total = len(self.neighbourhoods.positions(entity, None))
+        return Neighbourhood(self.entities.named(entity), total, self.neighbourhoods.groups(entity, limit))
+
+    @torch.no_grad()
+    def fact(self, head: str, relation: str, tail: str) -> Prediction:
+        """One fact: whether it is known, its score, its probability if it is missing, and a reason for it."""
+        triple = self.names.triple(head, relation, tail)
+        row = triple.to_rows()[0].tolist()
+        split, probability = split_of(self.graph, triple)[0], self.ratings.probability(*row)
+        (score,) = self.scorer.score_slot(Slot.TAIL, triple)[0, triple.tail].tolist()
+        (reason,) = find_reasons(self.run, triple, known=self.known_facts)
+        return Prediction(*self.names.of(row), split, Slot.TAIL, score, probability, reason.text)
+
+    @torch.no_grad()
+    def missing(self, relation: str | None, limit: int) -> MissingFactList:
+        """Facts that the graph lacks: the most probable of a relation, or a choice of those of all relations."""
+        relation_id = None if relation is None else self.relations.index(relation)
+        with self.lock:
+            if relation_id not in self.missing_facts:
+                self.missing_facts[relation_id] = self._search_missing(relation_id)
+        missing = self.missing_facts[relation_id]
+        return replace(missing, facts=missing.facts[:limit])
+
+    def _search_missing(self, relation: int | None) -> MissingFactList:
+        run = replace(self.run, graph=self.graph)
+        search = MissingFactSearch(run, self.candidates, self.fact_calibration, self.known_facts)
+        if relation is None:
+            relations = [each for each in range(self.graph.n_relations) if self.relations.counts[each]]
+            best, searched = search.most_interesting(relations, MOST_INTERESTING)
+        else:
+            relations = [relation]
+            best, searched = search.most_probable(relation, MOST_MISSING)
+        facts = [
+            Prediction(*self.names.of(fact.triple), None, Slot.TAIL, fact.score, fact.probability, fact.reason.text)
+            for fact in best
+        ]
+        return MissingFactList(facts, len(relations), searched)
+
+    @torch.no_grad()
+    def compare(self, first: str, second: str) -> Comparison:
+        """What two entities have in common, how similar their vectors are, and which facts may link them."""
+        one, other = self.entities.index(first), self.entities.index(second)
+        cosine, rank = similarity(self.scorer.entities, one, other)
+        facts = self.graph.facts()[self.neighbourhoods.positions(one, None)]
+        links = (
+            facts[(facts.head == other) | (facts.tail == other)] if one != other else facts[facts.head == facts.tail]
+        )
+        return Comparison(
+            self.entities.named(one),
+            self.entities.named(other),
+            cosine,
+            rank,
+            self.graph.n_entities - 1,
+            *self.neighbourhoods.compare(one, other),
+            self.neighbourhoods.facts(links),
+            [] if one == other else self.ratings.links_between(one, other, MOST_LINKS),
+        )
 
     @torch.no_grad()
     def predictions(self, name: str, limit: int) -> Predictions:
@@ -150,7 +270,7 @@ class Explorer:
             columns = missing.triples.to_rows().tolist(), missing.scores.tolist(), probabilities
             for row, score, probability in zip(*columns, strict=True):
                 if slot is Slot.HEAD or row[0] != entity:  # a loop is listed once
-                    facts.append(Prediction(*self._names(row), None, open_slot, score, probability))
+                    facts.append(Prediction(*self.names.of(row), None, open_slot, score, probability))
             n_queries += len(relations)
         facts.sort(key=lambda fact: (-(fact.probability or 0), -fact.score))
         return Predictions(self.entities.named(entity), n_queries, facts[:limit])
@@ -163,21 +283,24 @@ class Explorer:
         for names, name in ((self.entities, head), (self.relations, relation), (self.entities, tail)):
             ids.append(None if name is None else names.vocabulary.ids[names.index(name)])
         query = ask(self.graph, *ids)
-        types = self.candidates.types if typed else None
-        slot, calibration = query.slot, self.calibration
-        best = answer_all(self.scorer, self.graph, slot, query.triple, limit, new_only, calibration, types=types)
+        slot, search = query.slot, self.candidates
+        rules = (None, search.types, search.traits) if typed else (None, None, None)
+        best = answer_all(self.scorer, self.graph, slot, query.triple, limit, new_only, self.calibration, *rules)
         row, column, predictions = query.triple.to_rows()[0].tolist(), list(Slot).index(slot), []
         for answer in next(best):
             row[column] = answer.index
-            predictions.append(Prediction(*self._names(row), answer.known, slot, answer.score, answer.probability))
-        return Answers(query.text, slot, predictions)
+            predictions.append(Prediction(*self.names.of(row), answer.known, slot, answer.score, answer.probability))
+        if query.slot is not Slot.RELATION and search.traits.symmetric[query.triple.relation].all():
+            predictions.sort(key=lambda prediction: -(prediction.probability or 0))  # one for both directions
+        is_answered = typed and search.traits.is_answered(self.graph, slot, query.triple)
+        return Answers(query.text, slot, is_answered, predictions)
 
     @torch.no_grad()
     def guise(
         self, head: str, relation: str, tail: str, slot: Slot, count: int, typed: bool, faithfulness: float | None
     ) -> GuiseView:
         """Neighbours of an entity in one fact by composed vector and by token, at any lambda that W allows."""
-        triple, scorer, harmony, allowed = self._triple(head, relation, tail), self.scorer, None, None
+        triple, scorer, harmony, allowed = self.names.triple(head, relation, tail), self.scorer, None, None
         if self.lambdas:
             faithfulness = self.lambdas.harmony.faithfulness if faithfulness is None else faithfulness
             allowed = self.lambdas.range(faithfulness)
@@ -188,7 +311,7 @@ class Explorer:
         composed = guise.composed
         tokens = None if harmony is None else composed @ harmony.token_map()
         return GuiseView(
-            Fact(*self._names(triple.to_rows()[0].tolist()), split_of(self.graph, triple)[0]),
+            Fact(*self.names.of(triple.to_rows()[0].tolist()), split_of(self.graph, triple)[0]),
             slot,
             guise.ranks(triple[slot])[0],
             guise.nearest(composed, count),
@@ -198,26 +321,16 @@ class Explorer:
             len(guise.candidates) - 1,
         )
 
-    def explain(self, head: str, relation: str, tail: str, count: int) -> dict[str, Any]:
-        return self.explainer.explain(self._triple(head, relation, tail), count).to_json()
+    def explain(self, head: str, relation: str, tail: str, count: int, details: bool) -> dict[str, Any]:
+        return self.explainer.explain(self.names.triple(head, relation, tail), count, details).to_json()
 
-    def map(self, limit: int, name: str | None) -> EntityMap:
-        points = self.full_map.points[:limit]
+    def map(self, limit: int, name: str | None, n_links: int) -> EntityMap:
+        """The most connected entities, and one more, with some of the facts between them."""
+        order = self.entities.by_count
+        positions = list(range(min(limit, len(order))))  # among all entities, the most connected first
         if name is not None:
-            wanted = self.graph.entities.ids[self.entities.index(name)]
-            points = [point for point in points if point.id != wanted]
-            points += [point for point in self.full_map.points if point.id == wanted]
-        return replace(self.full_map, points=points)
-
-    # Parts -----------------------------------------------------------------------------------------------------------
-
-    def _names(self, row: Sequence[int]) -> tuple[Named, Named, Named]:
-        head, relation, tail = row
-        return self.entities.named(head), self.relations.named(relation), self.entities.named(tail)
-
-    def _triple(self, head: str, relation: str, tail: str) -> Triples:
-        row = [self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]
-        return Triples.from_rows([row])
-
-    def _fact_positions(self, entity: int) -> torch.Tensor:
-        return self.facts_by_entity.lookup(torch.tensor([entity]))[1]
+            wanted = order.index(self.entities.index(name))
+            positions = [position for position in positions if position != wanted] + [wanted]
+        entities = torch.tensor([order[position] for position in positions])
+        links = links_between(self.graph, entities, n_links) if n_links else []
+        return replace(self.full_map, points=[self.full_map.points[position] for position in positions], links=links)

@@ -14,7 +14,7 @@ from harmonium.interfaces.serve.results import Problem
 LONGEST_QUERY = 20_000  # characters of a query string: three names of 500 letters, 12 characters each at most
 LONGEST_HEAD = 16_384  # bytes of path and headers
 AT_WORK, SLOW_AT_WORK = 8, 2  # requests that the API has at the same time; its threads always have work
-SLOW = ("/api/v1/explain",)
+SLOW = ("/api/v1/explain", "/api/v1/missing")
 WAIT_SECONDS = 1.0  # for a turn among those; then the server is too busy
 BUSY = "too many requests at the same time; ask again in a moment"
 RETRY_SECONDS, LONGEST_RETRY_SECONDS, RETRIES_PER_SECOND = 2, 30, 50  # when refused clients should ask again: in turn

@@ -55,12 +55,22 @@ def entity_map(graph: Graph, names: NameIndex, vectors: Tensor) -> EntityMap:
     shown = common.indices[common.values > 0].tolist()
     titles = [f"{graph.relations.name(role % n)} ({'tail' if role >= n else 'head'})" for role in shown]
     colour = {role: position for position, role in enumerate(shown)}
-    order = torch.tensor(names.counts).argsort(descending=True, stable=True)
+    order = torch.tensor(names.by_count)
     points = []
     for entity, role, (x, y) in zip(order.tolist(), roles[order].tolist(), rounded(plane[order]), strict=True):
         named = names.named(entity)
         points.append(MapPoint(named.id, named.name, x, y, colour.get(role, len(shown))))
-    return EntityMap([*titles, "other"], share, points)
+    return EntityMap([*titles, "other"], share, points, [])
+
+
+def links_between(graph: Graph, entities: Tensor, limit: int) -> list[tuple[int, int]]:
+    """Pairs of positions in `entities` between which there is a fact; of more than `limit` an even sample."""
+    position = torch.full((graph.n_entities,), -1).index_put_((entities,), torch.arange(len(entities)))
+    facts = graph.facts()
+    ends = torch.stack([position[facts.head], position[facts.tail]], dim=1).sort(dim=1).values
+    pairs = ends[(ends[:, 0] >= 0) & (ends[:, 0] != ends[:, 1])].unique(dim=0)
+    sample = torch.linspace(0, len(pairs) - 1, min(limit, len(pairs))).long()
+    return [(first, second) for first, second in pairs[sample].tolist()]
 
 
 def guise_points(guise: Guise, names: NameIndex, composed: Tensor, tokens: Tensor | None) -> list[GuisePoint]:

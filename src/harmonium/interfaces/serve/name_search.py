@@ -1,10 +1,15 @@
 """Search among the names of a graph as people type them."""
 
 import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from rapidfuzz import fuzz, process
 from torch import Tensor
 
+from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.interfaces.serve.results import Match, Named, UnknownName
 from harmonium.runtime.errors import HarmoniumError
@@ -26,6 +31,11 @@ class NameIndex:
         self.counts: list[int] = counts.tolist()
         self.plain_names = [plain(vocabulary.name(index)) for index in range(len(vocabulary))]
 
+    @cached_property
+    def by_count(self) -> list[int]:
+        """All ids, those with most facts first."""
+        return list(torch.tensor(self.counts).argsort(descending=True, stable=True).tolist())
+
     def named(self, index: int) -> Named:
         return Named(self.vocabulary.ids[index], self.vocabulary.name(index))
 
@@ -39,11 +49,11 @@ class NameIndex:
                 message = str(error)
         raise UnknownName(message, name, self.search(name, 5))
 
-    def search(self, text: str, limit: int) -> list[Match]:
+    def search(self, text: str, limit: int, among: Sequence[int] | None = None) -> list[Match]:
         """Names that start with the text, then names with a word that does, then any part, then similar ones."""
-        pattern = plain(text)
-        matches = []
-        for index, name in enumerate(self.plain_names):
+        pattern, matches = plain(text), []
+        names = {index: self.plain_names[index] for index in (range(len(self.plain_names)) if among is None else among)}
+        for index, name in names.items():
             position = name.find(pattern)
             if position >= 0:
                 starts_word = f" {pattern}" in name
@@ -51,8 +61,24 @@ class NameIndex:
                 matches.append((order, -self.counts[index], len(name), index))
         best = [index for *_, index in sorted(matches)[:limit]]
         if len(best) < limit:
-            similar = process.extract(
-                pattern, self.plain_names, scorer=fuzz.WRatio, limit=limit, score_cutoff=SIMILARITY
-            )
+            similar = process.extract(pattern, names, scorer=fuzz.WRatio, limit=limit, score_cutoff=SIMILARITY)
             best += [index for *_, index in similar if index not in best]
         return [Match(self.vocabulary.ids[i], self.vocabulary.name(i), self.counts[i]) for i in best[:limit]]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphNames:
+    """The names of a graph."""
+
+    entities: NameIndex
+    relations: NameIndex
+
+    def of(self, row: Sequence[int]) -> tuple[Named, Named, Named]:
+        """The names of a triple of ids."""
+        head, relation, tail = row
+        return self.entities.named(head), self.relations.named(relation), self.entities.named(tail)
+
+    def triple(self, head: str, relation: str, tail: str) -> Triples:
+        return Triples.from_rows(
+            [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
+        )

@@ -50,9 +50,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class FactPage:
-    """One page of the facts of an entity."""
+    """One page of the facts of an entity, of a relation, or of an entity and a relation."""
 
-    entity: Named
+    entity: Named | None
+    relation: Named | None
     total: int
     facts: list[Fact]
 
@@ -62,6 +63,7 @@ class Prediction(Fact):
     open: Slot  # the slot that the model filled
     score: float  # harmony above that of the zero triplet
     probability: float | None  # None if the run has too few validation facts to calibrate
+    reason: str | None = None  # in words; None if not asked for
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,100 @@ class Predictions:
 
 
 @dataclass(frozen=True)
+class MissingFactList:
+    """Probable facts that the graph lacks, each with a reason."""
+
+    facts: list[Prediction]
+    relations: int  # that could be searched
+    searched: int  # in the time allowed
+
+
+@dataclass(frozen=True)
 class Answers:
     """The best answers to a query with one open slot."""
 
     query: str
     open: Slot
+    has_one_answer: bool  # which is known, so that there is no other
     answers: list[Prediction]
+
+
+@dataclass(frozen=True)
+class RelationGroup:
+    """The facts of an entity that have it in the same slot of the same relation."""
+
+    relation: Named
+    slot: Slot  # of the entity; the head in both directions of a symmetric relation
+    total: int
+    facts: list[Fact]  # those with the most connected entities
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The known facts of an entity by relation."""
+
+    entity: Named
+    total: int
+    groups: list[RelationGroup]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What is known of an entity: it is in a slot of a relation, with another entity in the other slot."""
+
+    relation: Named
+    slot: Slot
+    other: Named
+
+
+@dataclass(frozen=True)
+class Roles:
+    total: int
+    roles: list[Role]  # the first of them
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two entities side by side."""
+
+    first: Named
+    second: Named
+    similarity: float  # cosine of their vectors
+    rank: int  # of the second among the entities most similar to the first
+    entities: int  # that were ranked
+    common: Roles
+    only_first: Roles
+    only_second: Roles
+    links: list[Fact]  # known facts between the two
+    predicted: list[Prediction]  # facts between the two that the graph lacks, most probable first
+
+
+@dataclass(frozen=True)
+class RelationSummary:
+    """A relation: how many facts it has, and which entities are its heads and tails."""
+
+    relation: Named
+    facts: int
+    heads: int
+    tails: int
+    head_examples: list[Named]  # the most connected
+    tail_examples: list[Named]
+    symmetric: bool
+    one_tail: bool  # a head has one tail
+    one_head: bool  # a tail has one head
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One of the runs that are served."""
+
+    number: int
+    name: str
+    graph: str
+    composition: str
+    entities: int
+    relations: int
+    facts: int
 
 
 @dataclass(frozen=True)
@@ -130,3 +220,4 @@ class EntityMap:
     roles: list[str]  # the most common main roles of entities; the last is "other"
     share: float  # of the variance along the two axes
     points: list[MapPoint]
+    links: list[tuple[int, int]]  # pairs of points with a known fact

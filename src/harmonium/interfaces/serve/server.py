@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def serve(
-    run: Run | str | Path,
+    run: Run | str | Path | Sequence[Run | str | Path],
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
@@ -34,9 +34,11 @@ def serve(
 ) -> None:
     """Serve a run as a web page and a JSON API until interrupted; `ready` is called with the address.
 
-    A `host` that other machines can reach requires a `token`.
+    Of several runs the page shows one at a time, and their answers side by side. A `host` that other machines can reach
+    requires a `token`.
 
     >>> harmonium.serve("runs/demo", ready=print)
+    >>> harmonium.serve(["runs/demo", "runs/plain"], ready=print)
     """
     app = guarded_app(run, host, token, progress)
     listener = _listen(host, port)
@@ -49,13 +51,13 @@ def serve(
 
 
 def guarded_app(
-    run: Run | str | Path,
+    run: Run | str | Path | Sequence[Run | str | Path],
     host: str = "127.0.0.1",
     token: str | None = None,
     progress: Callable[[int], None] | None = None,
     seconds: float = REQUEST_SECONDS,
 ) -> Guard:
-    """The ASGI application of a run, for a server of your own."""
+    """The ASGI application of one or several runs, for a server of your own."""
     if token is None and host not in LOOPBACK:
         raise HarmoniumError(
             f"--host {host} lets other machines in: give --token, {SHORTEST_TOKEN} or more characters that are hard to guess"
@@ -65,16 +67,20 @@ def guarded_app(
     try:
         import uvicorn  # noqa: F401
 
-        from harmonium.interfaces.serve.api import build_app
+        from harmonium.interfaces.serve.api import MOST_RUNS, build_app
         from harmonium.interfaces.serve.guard import Guard
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
     from harmonium.interfaces.serve.explorer import Explorer
 
-    explorer = Explorer(open_run(run))
-    explorer.prepare(progress)
+    runs = [run] if isinstance(run, Run | str | Path) else list(run)
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise HarmoniumError(f"give 1 to {MOST_RUNS} runs to serve, not {len(runs)}")
+    explorers = [Explorer(open_run(each)) for each in runs]
+    for explorer in explorers:
+        explorer.prepare(progress)
     hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
-    return Guard(build_app(explorer), hosts, token, seconds)
+    return Guard(build_app(explorers), hosts, token, seconds)
 
 
 def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:

@@ -11,9 +11,10 @@ from harmonium.interfaces.cli import console
 if TYPE_CHECKING:
     from harmonium.analysis.density import Density
     from harmonium.analysis.dynamics import Dynamics
-    from harmonium.analysis.explain import Explanation, Shift
+    from harmonium.analysis.explain import Explanation
     from harmonium.analysis.gain import Gain
     from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbour, Neighbourhood
+    from harmonium.analysis.score_anatomy import ScoreDetails, Shift
 
 
 def show_neighbourhood(neighbourhood: Neighbourhood | EntityNeighbourhood) -> None:
@@ -46,24 +47,40 @@ def _note(neighbourhood: Neighbourhood | EntityNeighbourhood) -> str:
 
 
 def show_explanation(explanation: Explanation) -> None:
+    """The facts that count in words; parts of the score only with details."""
     known = f"a known fact ({explanation.known})" if explanation.known else "not a known fact"
     ranks = ", ".join(f"#{rank:,g} as {side}" for side, rank in explanation.rank.items())
     console.say(", ".join(explanation.triple), "bold")
-    console.say(f"score {explanation.score:.3f}, {ranks} among all entities, other known facts removed; {known}")
+    console.say(f"{known}; {ranks} among all entities, other known facts removed; score {explanation.score:.3f}")
+    console.say(f"Evidence: {explanation.evidence}.")
     console.notes(explanation.notes)
     console.say("")
-    if explanation.shift:
-        _show_harmony(explanation, explanation.shift)
-        _show_directions(explanation)
-    columns = ["training fact", "distance", "change if removed"]
-    caption = "change of the score if the fact were removed: a local estimate, often too small"
-    for title, reasons in (("Nearest", explanation.nearest), ("Most influential", explanation.reasons)):
-        rows = [[" · ".join(reason.fact), reason.distance, f"{reason.effect:+.3f}"] for reason in reasons]
-        console.table(f"{title} training facts", columns, rows, caption)
+    rows = [[" · ".join(fact.fact), f"#{fact.rank:,}"] for fact in explanation.necessary]
+    if rows:
+        title = "Facts it depends on" if explanation.is_decided else "Facts that support it most"
+        console.table(title, ["training fact", "rank without it and those above"], rows)
+    console.say(explanation.verdict)
+    rows = [[" · ".join(reason.fact), f"{reason.effect:+.3f}"] for reason in explanation.reasons]
+    caption = "estimated by refitting the vectors of the head and the tail to their other facts"
+    console.table("Single facts with most effect", ["training fact", "change of the score without it"], rows, caption)
+    if explanation.details is not None:
+        _show_details(explanation.details)
+    else:
+        console.say(
+            "--details shows how the score comes about: parts of harmony, directions of W, nearest facts", "dim"
+        )
 
 
-def _show_harmony(explanation: Explanation, shift: Shift) -> None:
-    composed, token, empty = (explanation.harmony[state] for state in ("composed", "token", "empty"))
+def _show_details(details: ScoreDetails) -> None:
+    if details.shift:
+        _show_harmony(details, details.shift)
+        _show_directions(details)
+    rows = [[" · ".join(near.fact), near.distance] for near in details.nearest]
+    console.table("Nearest training facts", ["training fact", "distance"], rows)
+
+
+def _show_harmony(details: ScoreDetails, shift: Shift) -> None:
+    composed, token, empty = (details.harmony[state] for state in ("composed", "token", "empty"))
     rows = [
         [name, *(f"{value:,.3f}" for value in values), f"{values[1] - values[2]:+,.3f}"]
         for name, values in (
@@ -78,9 +95,9 @@ def _show_harmony(explanation: Explanation, shift: Shift) -> None:
     console.table("Harmony", columns, rows, caption)
 
 
-def _show_directions(explanation: Explanation) -> None:
+def _show_directions(details: ScoreDetails) -> None:
     rows = []
-    for direction in explanation.directions:
+    for direction in details.directions:
         examples = [
             *(" · ".join(fact.name) for fact in direction.facts[:2]),
             "heads: " + ", ".join(str(entity.name) for entity in direction.heads[:3]),
@@ -89,7 +106,7 @@ def _show_directions(explanation: Explanation) -> None:
         parts = f"{direction.contribution:+.3f}", f"{direction.quadratic:+.2g}", f"{direction.linear:+.2g}"
         rows.append([*parts, "\n".join(examples)])
     names = ["contribution", "a (u.x)²", "(c.u) (u.x)", "training facts, heads and tails furthest along u"]
-    caption = f"contribution: the sum of both terms; the rest of the score: {explanation.rest:+.3f}"
+    caption = f"contribution: the sum of both terms; the rest of the score: {details.rest:+.3f}"
     console.table("Directions u of W with most effect on the score", names, rows, caption)
 
 

@@ -64,6 +64,8 @@ def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
         cleaned = diagnosis.cleaned
         rows = [[reason, *counts.values()] for reason, counts in cleaned["dropped"].items()]
         rows.append(["left", *cleaned["triples"].values()])
-        caption = f"{len(cleaned['relations']):,} redundant relations dropped (--json lists them)"
+        caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
+        for kind, groups in cleaned["united"].items():
+            caption += f"; {sum(len(group['united']) for group in groups):,} names of {kind} united with others"
         console.table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
     console.notes(diagnosis.notes)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import harmonium
 from harmonium.interfaces.cli import console
 
 if TYPE_CHECKING:
     from harmonium.evaluation.metrics import Estimate
     from harmonium.run.run import Run
     from harmonium.run.selection import Selection
+    from harmonium.runtime.config import Config
     from harmonium.training.planning import Plan
     from harmonium.training.tuning import Tuning
 
@@ -48,8 +50,43 @@ def show_trained(run: Run) -> None:
     """The graph with its notes, how training went, and the folder."""
     console.say(repr(run.graph), "bold")
     console.notes(run.graph.notes)
+    show_model(harmonium.info(run)["run"])
     show_run(run)
     console.say(f"run folder: {run.path}")
+
+
+def show_model(run: Mapping[str, Any]) -> None:
+    """The model of a run in words, and how its settings were chosen; `run` is what `info` says of it."""
+    model = run["model"]
+    vectors = f"{model['entity_dim']:,} numbers for an entity, {model['relation_dim']:,} for a relation"
+    form = "plain: no W"
+    if model["harmony"]:
+        form = f"W of rank {model['rank']:,}, lambda {model['faithfulness']:g}"
+    console.say(f"{model['name']}: composition {model['composition']}; {vectors}; {form}", "bold")
+    console.say(f"{run['parameters']:,} parameters; settings: {model['chosen']}")
+
+
+def show_settings(config: Config, source: str, output_format: str) -> None:
+    """Every setting with the value that a training would use, and the values that it may have."""
+    from harmonium.runtime.config import describe, flatten, to_toml
+
+    values = flatten(config)
+    rows = [
+        {"key": row.key, "value": to_toml(values[row.key]), "values": row.values, "meaning": row.help}
+        for row in describe()
+    ]
+    if output_format == "json":
+        console.print_json(rows)
+    elif output_format != "table":
+        console.print_rows(rows, output_format)
+    else:
+        console.say(
+            f"Settings of {source}, where --set gives no other; a search may choose some of them for the graph."
+        )
+        for row in rows:
+            console.say(f"{row['key']} = {row['value'] or 'none'}", "bold")
+            console.paragraph(f"values: {row['values']}", "dim")
+            console.paragraph(row["meaning"])
 
 
 def show_selection(selection: Selection) -> None:
@@ -90,6 +127,7 @@ def show_plan(plan: Plan) -> None:
     """Memory and time; where it does not fit, what to do."""
     work = f"{plan.epochs:,} epochs of {plan.steps:,} steps on {plan.device}"
     console.say(f"{plan.graph}: {plan.parameters:,} parameters, {work}", "bold")
+    console.notes(plan.notes)
     memory = [[name, size(count)] for name, count in [*plan.memory.items(), ("total", plan.peak_memory)]]
     console.table("Memory", ["for", "about"], memory)
     if not plan.fits:
@@ -106,6 +144,7 @@ def show_plan(plan: Plan) -> None:
 
 def show_tuning(out: Path, study: Tuning) -> None:
     """The ten best trials, and the file with the best settings."""
+    console.notes(study.notes)
     complete = sorted((t for t in study.trials if t["state"] == "complete"), key=lambda trial: -trial["value"])
     rows = []
     for trial in complete[:10]:
@@ -115,4 +154,4 @@ def show_tuning(out: Path, study: Tuning) -> None:
     caption = f"{len(study.trials) - len(complete) - failed} more were stopped early, {failed} failed"
     columns = ["trial", f"valid {study.metric}", "settings"]
     console.table(f"The best of {len(study.trials)} trials", columns, rows, caption)
-    console.say(f"best settings: {out}; train with them: harmonium train {out}")
+    console.say(f"best settings: {out}; train with them: harmonium train --config {out}")

@@ -1,0 +1,71 @@
+"""A Neo4j database: bolt://host:7687/database, read over Bolt as rows of a Cypher query (neo4j_address.py).
+
+By default every relationship is a fact: its type is the relation, and its nodes have a name and the database's element id.
+A query returns head, relation and tail (by these or similar names, or in this order), as text, nodes or relationships.
+Relationships with `predicted: true`, which `complete --to` writes, are left out.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from harmonium.data.columns import COLUMNS, choose_columns
+from harmonium.data.formats.source import Source
+from harmonium.data.formats.table import drop_unusable, to_source
+from harmonium.data.neo4j_address import Neo4jAddress, facts_query
+from harmonium.data.reading_options import Options
+from harmonium.data.skipped_rows import SkippedRows
+from harmonium.runtime.limited_process import Limits, stream
+
+# for a process that holds a few thousand rows at a time: memory, CPU time, answer, and how long a query may take to begin
+LIMITS = Limits(memory=1 << 30, seconds=3600, output=1 << 36, idle=300)
+ADVICE = "ask for less: a query with a LIMIT, or ?label=..."
+LABELS = {"head": "head_name", "tail": "tail_name"}
+
+
+def read(text: str, options: Options) -> Source:
+    """All facts that the database has, or those of a query."""
+    address = Neo4jAddress.parse(text)
+    skipped = SkippedRows(options.on_bad)
+    return to_source(
+        address.graph_name, {"train": partial(_tables, address, options, skipped)}, address.location, skipped=skipped
+    )
+
+
+def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> Iterator[pl.DataFrame]:
+    """Facts in parts, as the server sends them."""
+    location = address.location
+    skipped.restart(location)
+    arguments = {
+        "address": asdict(address),
+        "query": options.query or facts_query(address),
+        "parameters": {} if options.query else {"labels": list(address.labels)},
+        "allow_internal": options.allow_internal,
+    }
+    messages = stream("harmonium.data.bolt_session:read_rows", arguments, LIMITS, location, ADVICE)
+    titles = json.loads(next(messages)[0])
+    chosen = choose_columns(titles, options, f"the columns of {location}")
+    n_rows = 0
+    for (content,) in messages:
+        table = _table(json.loads(content), chosen)
+        yield drop_unusable(table, location, partial(_row_name, n_rows), skipped, {})
+        n_rows += len(table)
+
+
+def _row_name(before: int, row: int) -> str:
+    return f": row {before + row + 1}"
+
+
+def _table(rows: list[list[Any]], chosen: dict[str, int]) -> pl.DataFrame:
+    """Rows as columns; the name of a node is its label."""
+    columns = {column: [row[position] for row in rows] for column, position in chosen.items()}
+    for column in COLUMNS:
+        cells = columns[column]
+        if column in LABELS and any(isinstance(cell, list) for cell in cells):
+            columns[LABELS[column]] = [cell[1] if isinstance(cell, list) else None for cell in cells]
+        columns[column] = [cell[0] if isinstance(cell, list) else cell for cell in cells]
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))

@@ -1,0 +1,51 @@
+"""Methods of a run: public functions whose first argument is a run, looked up when they are called.
+
+`run.predict(...)` is `harmonium.predict(run, ...)`, with the same parameters, types and docstring. The functions belong to
+higher layers; docs/decisions/016-methods-of-a-run.md says why this module alone may reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import harmonium
+
+NAMES = (
+    "add", "classify", "complete", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "score",
+    "serve",
+)  # fmt: skip
+
+
+class Method:
+    """A function of the public API as a method of the object that is its first argument."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(harmonium, self.name)  # its module is imported by the first use
+        return function if instance is None else MethodType(function, instance)
+
+
+class RunMethods:
+    """What can be asked of a run."""
+
+    if TYPE_CHECKING:  # a function in a class is a method: type checkers know its parameters and results
+        add = harmonium.add
+        classify = harmonium.classify
+        complete = harmonium.complete
+        evaluate = harmonium.evaluate
+        explain = harmonium.explain
+        export = harmonium.export
+        info = harmonium.info
+        neighbours = harmonium.neighbours
+        predict = harmonium.predict
+        report = harmonium.report
+        score = harmonium.score
+        serve = harmonium.serve
+
+
+for _name in NAMES:
+    setattr(RunMethods, _name, Method(_name))

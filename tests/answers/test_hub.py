@@ -1,0 +1,113 @@
+"""A run as a repository of the Hub: its card is what huggingface_hub reads, and the folder is the same run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.answers.hub_folder import card, text
+from harmonium.answers.probability import calibration_for
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.run.run import Run
+from harmonium.runtime.errors import HarmoniumError
+from small import family
+
+NASTY = 'x: "y"\n---\n# | <script>alert(1)</script> [a](b) \x07 \U0001f600'
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    settings = ["model.entity_dim=4", "train.epochs=1", "train.negatives=4"]
+    trained = harmonium.train(replace(family(), name="family"), "paper", overrides=settings)
+    saved = replace(trained, config=replace(trained.config, data="/home/somebody/secret.csv")).save(folder)
+    calibration_for(saved)
+    return Run.load(saved)
+
+
+def test_the_folder_is_the_same_run_verified_byte_by_byte(run: Run, tmp_path: Path) -> None:
+    files = harmonium.export(run, tmp_path / "my-model", to="hub")
+    assert {file.name for file in files} >= {
+        "README.md",
+        "config.json",
+        "graph.json",
+        "run.json",
+        "model.safetensors",
+        "calibration.json",
+    }
+    assert all(file.is_file() for file in files)
+    copy = tmp_path / "downloaded"
+    shutil.copytree(tmp_path / "my-model", copy)
+    again = Run.load(copy)
+    assert again.fingerprint == run.fingerprint and again.metrics == run.metrics
+    assert all(torch.equal(value, again.model.state_dict()[key]) for key, value in run.model.state_dict().items())
+    assert harmonium.complete(again, top=3) == harmonium.complete(run, top=3)
+    for name in ("model.safetensors", "data.graph", "config.toml", "metrics.json"):
+        content = bytearray((copy / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copy / name).write_bytes(content)
+        with pytest.raises(HarmoniumError, match=name):
+            Run.load(copy)
+        content[len(content) // 2] ^= 1
+        (copy / name).write_bytes(content)
+
+
+def test_paths_of_this_machine_are_left_out(run: Run, tmp_path: Path) -> None:
+    harmonium.export(run, tmp_path / "m", to="hub")
+    for file in (tmp_path / "m").iterdir():
+        assert b"somebody" not in file.read_bytes()
+        assert str(run.path).encode() not in file.read_bytes()
+
+
+def test_huggingface_hub_reads_the_card(run: Run, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    harmonium.export(run, tmp_path / "my-model", to="hub")
+    loaded = hub.ModelCard.load(tmp_path / "my-model" / "README.md")
+    assert loaded.data.library_name == "harmonium" and loaded.data.license == "unknown"
+    assert loaded.data.pipeline_tag == "graph-ml" and "link-prediction" in loaded.data.tags
+    assert loaded.data.model_name == "my-model"
+    results = {result.metric_type: result for result in loaded.data.eval_results}
+    assert results["mrr"].metric_value == pytest.approx(run.metrics["mrr"], abs=1e-6)
+    assert results["mrr"].dataset_split == "test" and results["mrr"].dataset_name == "family"
+    assert "filtered by train+valid+test" in results["mrr"].metric_args["protocol"]
+    assert "realistic ties" in loaded.text and "contains all facts" in loaded.text
+    hub.metadata_load(tmp_path / "my-model" / "README.md")
+
+
+def test_names_in_a_card_are_neither_yaml_nor_markup(run: Run) -> None:
+    yaml = pytest.importorskip("yaml")
+    graph = replace(run.graph, name=NASTY, relations=Vocabulary([NASTY, "b|c", "*d*"], kind="relation"))
+    content = card(replace(run, graph=graph), NASTY)
+    _, head, body = content.split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    assert metadata["license"] == "unknown" and metadata["model-index"][0]["name"].startswith('x: "y"')
+    assert "<script>" not in body and "\x07" not in content and "[a](b)" not in body
+    assert text("b|c") == "b\\|c" and "| b\\|c |" in body
+
+
+def test_statistics_are_those_of_the_graph(run: Run, tmp_path: Path) -> None:
+    harmonium.export(run, tmp_path / "m", to="hub")
+    statistics = json.loads((tmp_path / "m" / "graph.json").read_text())
+    assert statistics["entities"] == run.graph.n_entities
+    assert statistics["facts"] == {split: len(facts) for split, facts in run.graph.splits.items()}
+    assert sum(statistics["facts_by_relation"].values()) == sum(statistics["facts"].values())
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert config["library_name"] == "harmonium" and config["model"]["entity_dim"] == 4
+
+
+def test_an_edited_card_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    harmonium.export(run, out, to="hub")
+    harmonium.export(run, out, to="hub", overwrite=True)
+    (out / "README.md").write_text("edited")
+    with pytest.raises(HarmoniumError, match=r"README.md: not written by harmonium, or changed"):
+        harmonium.export(run, out, to="hub", overwrite=True)
+    with pytest.raises(HarmoniumError, match="--overwrite"):
+        harmonium.export(run, out, to="hub")
+    assert (out / "README.md").read_text() == "edited"

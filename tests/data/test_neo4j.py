@@ -1,0 +1,267 @@
+"""Neo4j over Bolt: its own driver against a stub of its server (tests/bolt_stub.py), which runs no Cypher."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harmonium
+from bolt_stub import VERSION, Bolt, bolt_server, listening, node, relationship
+from graph_checks import facts
+from harmonium.data import bolt_session
+from harmonium.data.datasets import graph_name, is_server, load
+from harmonium.data.formats import neo4j_server
+from harmonium.data.neo4j_address import Neo4jAddress, facts_query, quoted, without_user
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.limited_process import Limits
+
+pytest.importorskip("neo4j")
+pytestmark = pytest.mark.network
+COLUMNS = ["head", "relation", "tail", "head_name", "tail_name"]
+ROWS = [
+    ["4:x:0", "ACTED_IN", "4:x:1", "Keanu Reeves", "The Matrix"],
+    ["4:x:2", "ACTED_IN", "4:x:1", "Carrie-Anne Moss", "The Matrix"],
+    ["4:x:3", "DIRECTED", "4:x:1", "Lana Wachowski", "The Matrix"],
+    ["4:x:4", "ACTED_IN", "4:x:1", None, "The Matrix"],
+]
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NEO4J_USERNAME", "NEO4J_USER", "NEO4J_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def read(address: str, **options: Any) -> harmonium.Graph:
+    return load(address, allow_internal=True, valid=0, test=0, **options)
+
+
+# Addresses -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_has_a_database_and_options() -> None:
+    address = Neo4jAddress.parse("neo4j+s://db.example.org:7688/movies?label=Person,Movie&name=title&name=name&id=imdb")
+    assert (address.url, address.database) == ("neo4j+s://db.example.org:7688", "movies")
+    assert (address.labels, address.names, address.id) == (("Person", "Movie"), ("title", "name"), "imdb")
+    assert address.location == "neo4j+s://db.example.org:7688/movies"
+    assert Neo4jAddress.parse("bolt://[::1]:7687").url == "bolt://[::1]:7687"
+    assert graph_name("bolt://localhost:7687/my%2Fmovies?id=x") == "my_movies"
+    assert graph_name("bolt://localhost:7687") == "localhost"
+    assert is_server("bolt+ssc://h") and is_server("sparql:http://x") and not is_server("bolt.csv")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("bolt://", "no address of a Neo4j server"),
+        ("bolt://host:port", "no address of a server"),
+        ("bolt://host?color=red", "'color' is no option"),
+        ("bolt://host?id=a,b", "id= is one property"),
+        ("bolt://host?name=", "'name' is no option"),
+    ],
+)
+def test_other_addresses_are_errors(address: str, message: str) -> None:
+    with pytest.raises(HarmoniumError, match=message):
+        load(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "bolt://neo4j:s3cret@localhost:7687/db",
+        "neo4j+s://a:s3cret@x@host?id=a,b",
+        "bolt://:s3cret@host:bad",
+        "bolt://s3cret@h",
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_never_shown(address: str, tmp_path: Path, capfd: Any) -> None:
+    for use in (
+        lambda: load(address),
+        lambda: harmonium.train(address, out=tmp_path / "run"),
+        lambda: graph_name(address),
+    ):
+        with pytest.raises(HarmoniumError) as caught:
+            use()
+        assert "s3cret" not in str(caught.value)
+    assert "NEO4J_PASSWORD" in str(caught.value) or "no address" in str(caught.value)
+    assert "s3cret" not in without_user(address)
+    assert not any(b"s3cret" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_names_cannot_leave_their_quotes_in_cypher() -> None:
+    assert quoted("A`B") == "`A``B`"
+    query = facts_query(Neo4jAddress.parse("bolt://h?id=a`}) DETACH DELETE n //&name=b`c&label=L') DELETE h //"))
+    assert "h.`a``}) DETACH DELETE n //` AS head" in query
+    assert "coalesce(h.`b``c`)" in query
+    assert "DELETE h" not in query  # labels are a parameter
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_neo4j_stub_is_read_with_names_and_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEO4J_USERNAME", "me")
+    monkeypatch.setenv("NEO4J_PASSWORD", "s3cret")
+    with bolt_server(lambda query, parameters: (COLUMNS, ROWS), "s3cret") as server:
+        graph = read(f"{server.address}/movies?label=Person,Movie")
+    assert graph.name == "movies"
+    assert facts(graph, "train") == [tuple(row[:3]) for row in ROWS]
+    assert graph.names_of(graph.train)[0] == ("Keanu Reeves", "ACTED_IN", "The Matrix")
+    assert graph.names_of(graph.train)[3][0] == "4:x:4"
+    assert server.parameters == [{"labels": ["Person", "Movie"]}]
+    assert "coalesce(r.predicted, false) <> true" in server.queries[0]
+    assert server.modes == ["r"] and server.databases == ["movies"]
+    assert server.credentials[0]["principal"] == "me"
+
+
+def test_a_query_may_return_nodes_and_relationships() -> None:
+    people = [node(0, ["Person"], {"name": "Ada", "key": 7}), node(1, ["Person"], {"title": "Bob", "key": "b"})]
+    rows = [[people[0], relationship(5, 0, 1, "KNOWS", {}), people[1]]]
+    with bolt_server(lambda query, parameters: (["n", "r", "m"], rows)) as server:
+        graph = read(f"{server.address}?id=key", query="MATCH (n)-[r]->(m) RETURN n, r, m")
+        assert facts(graph, "train") == [("7", "KNOWS", "b")]
+        assert graph.names_of(graph.train) == [("Ada", "KNOWS", "Bob")]
+    assert server.queries == ["MATCH (n)-[r]->(m) RETURN n, r, m"]
+
+
+def test_many_rows_are_streamed() -> None:
+    rows = [[f"e{i}", "r", f"e{i + 1}", None, None] for i in range(25_000)]
+    with bolt_server(lambda query, parameters: (COLUMNS, rows)) as server:
+        graph = read(server.address)
+    assert len(graph.train) == 25_000 and graph.n_entities == 25_001
+
+
+def test_rows_that_are_no_facts_are_errors_or_skipped() -> None:
+    rows = [*ROWS, [None, "R", "4:x:1", None, None]]
+    with bolt_server(lambda query, parameters: (COLUMNS, rows)) as server:
+        with pytest.raises(HarmoniumError, match="row 5: the head is empty"):
+            read(server.address)
+        graph = read(server.address, on_bad="skip")
+    assert len(graph.train) == 4 and "skipped 1 row" in str(graph.notes[0])
+    lists = [[["a", "list"], "r", "x", None, None]]
+    with (
+        bolt_server(lambda query, parameters: (COLUMNS, lists)) as server,
+        pytest.raises(HarmoniumError, match="a list is no name"),
+    ):
+        read(server.address)
+
+
+def test_errors_of_the_server_name_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(query: str, parameters: dict[str, Any]) -> Any:
+        raise ValueError("Invalid input 'X'\nat line 2")
+
+    with (
+        bolt_server(fail) as server,
+        pytest.raises(HarmoniumError, match=rf"{server.address}: refuses the query .*Invalid input 'X'"),
+    ):
+        read(server.address, query="X")
+    monkeypatch.setenv("NEO4J_PASSWORD", "wr0ng")
+    with (
+        bolt_server(lambda query, parameters: (COLUMNS, ROWS), "right") as server,
+        pytest.raises(HarmoniumError, match="refuses the user or the password; set NEO4J_USERNAME") as caught,
+    ):
+        read(server.address)
+    assert "wr0ng" not in str(caught.value)
+    with (
+        bolt_server(lambda query, parameters: (["a", "b"], [])) as server,
+        pytest.raises(HarmoniumError, match="2 columns"),
+    ):
+        read(server.address)
+    with (
+        bolt_server(lambda query, parameters: (COLUMNS, [])) as server,
+        pytest.raises(HarmoniumError, match="no facts|no triples in it"),
+    ):
+        read(server.address)
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "neo4j", None)
+    with pytest.raises(HarmoniumError, match=r"pip install 'harmonium\[neo4j\]'"):
+        list(bolt_session.read_rows({"url": "bolt://h", "labels": [], "names": []}, "", {}, True))
+
+
+# Hostile servers and internal addresses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "0.0.0.0"]
+)
+def test_internal_addresses_are_not_reached(host: str) -> None:
+    with pytest.raises(HarmoniumError, match="is an internal address.*--allow-internal"):
+        load(f"bolt://{host}:9")
+
+
+def test_a_routing_table_cannot_lead_to_internal_addresses() -> None:
+    """The check looks at every connection, not at the address that was given."""
+    refused = bolt_session._guard_connections  # in this process it could not be undone
+    code = """
+import socket
+from harmonium.data.bolt_session import _guard_connections
+
+refused = _guard_connections("neo4j://public.example")
+for address in (("127.0.0.1", 9), ("::1", 9, 0, 0), "/tmp/socket"):
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if len(address) == 4 else socket.AF_INET
+    try:
+        socket.socket(family).connect(address)
+    except ValueError as error:
+        print(error)
+print(len(refused))
+"""
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60)
+    assert callable(refused) and done.stdout.count("neo4j://public.example: ") == 3, done.stderr
+    assert done.stdout.splitlines()[-1] == "3"
+
+
+def after_handshake(content: bytes, endless: bool = False) -> Callable[[socket.socket], None]:
+    """Accept the driver's greeting, then send bytes that are no answer to it."""
+
+    def handle(client: socket.socket) -> None:
+        bolt = Bolt(client)
+        bolt.receive(20)
+        client.sendall(VERSION)
+        bolt.message()
+        while True:
+            client.sendall(content)
+            if not endless:
+                return
+
+    return handle
+
+
+def silent(client: socket.socket) -> None:
+    while client.recv(1 << 16):
+        pass
+
+
+def chunk(content: bytes) -> bytes:
+    return struct.pack(">H", len(content)) + content
+
+
+BROKEN: dict[str, Callable[[socket.socket], None]] = {
+    "nothing": lambda client: None,
+    "HTTP": lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "another version": lambda client: client.sendall(b"\0\0\0\x63"),
+    "half a message": after_handshake(chunk(b"\xb1\x70")[:3]),
+    "no structure": after_handshake(chunk(b"\x01") + b"\0\0"),
+    "a wrong size": after_handshake(chunk(b"\xb1\x70\xda\xff\xff\xff\xff") + b"\0\0"),
+    "bytes that are no text": after_handshake(chunk(b"\xb1\x70\xa1\x81\xff\x01") + b"\0\0"),
+    "deep lists": after_handshake(chunk(b"\xb1\x70" + b"\x91" * 60_000) * 20 + b"\0\0"),
+    "an endless message": after_handshake(chunk(b"x" * 60_000), endless=True),
+    "silence": silent,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_or_hostile_server_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(neo4j_server, "LIMITS", Limits(memory=1 << 29, seconds=20, output=1 << 24, idle=3))
+    with listening(BROKEN[name]) as address, pytest.raises(HarmoniumError, match=address):
+        read(address)
