@@ -6,12 +6,16 @@ PIP := $(BIN)/python -m pip install --quiet
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench load fuzz attack audit lock clean
+.PHONY: demo test coverage lint docs bench load fuzz attack audit lock clean
 demo: $(CORE)
 	$(BIN)/harmonium demo
 
-# lint, types, layers, tests; then the total coverage and the least covered files
+# lint, types, layers, tests
 test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# the tests again, then the total coverage and the least covered files
+coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=
 	@$(BIN)/coverage report | sed -n '1,12p;/^TOTAL/p'
 
