@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from bench_gpu import profile_step, time_steps
+from bench_gpu import portable_command, profile_step, time_steps
 
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
@@ -65,7 +65,7 @@ def main() -> None:
     out, bench_gpu, *paths = (Path(argument) for argument in sys.argv[1:] if not argument.startswith("--"))
     graphs = [graph_file.load(path) for path in paths]
     result: dict = {
-        "command": "python " + " ".join(sys.argv), "environment": environment("cuda"), "settings": COMPLEX,
+        "command": portable_command("bench_all_entity.py"), "environment": environment("cuda"), "settings": COMPLEX,
         "all_entity_step_ms": {}, "floor_ms": {},
     }  # fmt: skip
     for name, (number, settings) in STEPS.items():

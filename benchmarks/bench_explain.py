@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
+from bench_gpu import portable_command
 
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import LIMIT, find_necessary_facts
@@ -128,12 +130,12 @@ def measure_sufficient(experiment: Experiment, seeds: range) -> dict[str, Any]:
         predictions, lambda triple: find_sufficient_facts(influence, triple, others[next(numbers)])
     )
     asked, explained, random = [], [], []
-    for row, found in enumerate(sufficient):
+    for row, explanation in enumerate(sufficient):
         triple = predictions[row : row + 1]
-        drawn = experiment.random_facts(triple, len(found.facts))
-        for other in found.others.tolist():
+        drawn = experiment.random_facts(triple, len(explanation.facts))
+        for other in explanation.others.tolist():
             asked.append(with_entity(triple, int(triple.head), other))
-            explained.append(with_entity(found.facts, int(triple.head), other))
+            explained.append(with_entity(explanation.facts, int(triple.head), other))
             random.append(with_entity(drawn, int(triple.head), other))
     train, queries = experiment.graph.train, Triples.cat(asked)
     return {
@@ -153,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="times that each model is trained again")
     chosen = parser.parse_args()
     results: dict[str, Any] = {
-        "command": "python benchmarks/bench_explain.py " + " ".join(sys.argv[1:]),
+        "command": portable_command("bench_explain.py"),
         "protocol": f"Kelpie's: test tails ranked first, at most {LIMIT} facts each, filtered ranks of tails",
         "environment": environment(),
         "graphs": {},

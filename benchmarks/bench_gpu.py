@@ -57,6 +57,13 @@ def random_graph() -> Graph:
     return Graph(*names, *parts, name="random graph of FB15K's shape")
 
 
+def portable_command(script: str) -> str:
+    """The command as a reader can repeat it: files by name, without the folders of this machine."""
+    return " ".join(
+        ["python", f"benchmarks/{script}", *(Path(word).name if "/" in word else word for word in sys.argv[1:])]
+    )
+
+
 def time_steps(graph: Graph, settings: list[str], backend: str, steps: int, base: list[str] = PAPER) -> float:
     """Milliseconds per training step, by CUDA events over `steps` after warm-up."""
     config = Config.read(None, base + settings)
@@ -185,7 +192,7 @@ def main() -> None:
     keep_freed_memory()
     graph = load(options.data) if options.data else random_graph()
     parts = options.parts.split(",")
-    result = {"command": "python " + " ".join(sys.argv), "environment": environment("cuda"), "graph": graph.name}
+    result = {"command": portable_command("bench_gpu.py"), "environment": environment("cuda"), "graph": graph.name}
 
     def attempt(name: str, work) -> None:
         began = time.perf_counter()

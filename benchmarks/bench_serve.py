@@ -96,7 +96,7 @@ def mixed(run: Run, count: int, seed: int) -> list[Request]:
         if kind == "unknown name":
             return Request(kind, "GET", f"/api/v1/facts?{urlencode({'entity': fact()['tail'] + ' ?'})}", 404)
         if kind == "bad parameter":
-            path, status = draw.choice((("search?limit=0", 422), ("facts", 422), ("answers?head=x", 400)))
+            path, status = draw.choice((("search?limit=0", 422), ("facts", 400), ("answers?head=x", 400)))
             path = path.replace("=x", "=" + urlencode({"": fact()["head"]})[1:])
             return Request(kind, "GET", f"/api/v1/{path}", status)
         if kind == "wrong address":

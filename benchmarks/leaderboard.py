@@ -2,7 +2,8 @@
 
 Trains a preset with each seed, ranks all test facts (filtered, all entities, unseen ones kept) with realistic and with
 pessimistic ties, and writes the row into results/leaderboard.json, in place of an earlier one of the same command.
-`--ensemble` also adds the product of the seeds' models, with weights learned on validation facts.
+Several presets make a row each. `--ensemble` also adds the product of all models, of all seeds and presets, with weights
+learned on validation facts.
 Needs torch, numpy and safetensors only, where the dataset is a .graph file.
 """
 
@@ -87,25 +88,35 @@ def rank(scorer: Scorer, graph: Graph, device: torch.device) -> dict[str, float]
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    """The row of the single models and, if asked for, that of their product."""
-    graph = load(options.dataset)
+    """A row for the single models of each preset and, if asked for, one for the product of all."""
+    graph, rows, trainings = load(options.dataset), [], []
+    for preset in options.preset:
+        row, of_preset = measure_preset(graph, preset, options)
+        rows.append(row)
+        trainings += of_preset
+    if options.ensemble:
+        common = {**rows[0], "preset": " + ".join(options.preset), "model": " * ".join(row["model"] for row in rows)}
+        rows.append(common | combine(trainings, graph, pick_device(trainings[0].config.train.device)))
+        del rows[-1]["per_seed"]
+        print(f"{graph.name} ensemble MRR {rows[-1]['mrr']:.4f}, weights {rows[-1]['weights']}", flush=True)
+    return rows
+
+
+def measure_preset(graph: Graph, preset: str, options: argparse.Namespace) -> tuple[Row, list[Training]]:
+    """The row of the single models of a preset, and the models."""
     trainings, per_seed = [], []
     for seed in range(options.seeds):
-        training = train(graph, options.preset, [*options.set, f"train.seed={seed}"], options.minutes)
+        training = train(graph, preset, [*options.set, f"train.seed={seed}"], options.minutes)
         device = pick_device(training.config.train.device)
         per_seed.append({"seed": seed, **rank(training.model, graph, device), "seconds": round(training.seconds, 1)})
-        print(f"{graph.name} {options.preset} {json.dumps(per_seed[-1])}", flush=True)
+        print(f"{graph.name} {preset} {json.dumps(per_seed[-1])}", flush=True)
         trainings.append(training)
         if not options.ensemble:
             training.model.cpu()
-    common = describe(graph, trainings[0], device, options)
     averages = {name: mean(row[name] for row in per_seed) for name in (*METRICS, "mrr_pessimistic")}
-    seconds = mean(training.seconds for training in trainings)
-    rows = [common | averages | {"seconds": round(seconds, 1), "ensemble": False, "per_seed": per_seed}]
-    if options.ensemble:
-        rows.append(common | combine(trainings, graph, device))
-        print(f"{graph.name} {options.preset} ensemble MRR {rows[-1]['mrr']:.4f}, weights {rows[-1]['weights']}")
-    return rows
+    seconds = round(mean(training.seconds for training in trainings), 1)
+    row = describe(graph, trainings[0], device, preset, options) | averages
+    return row | {"seconds": seconds, "ensemble": False, "per_seed": per_seed}, trainings
 
 
 def combine(trainings: Sequence[Training], graph: Graph, device: torch.device) -> Row:
@@ -122,13 +133,13 @@ def combine(trainings: Sequence[Training], graph: Graph, device: torch.device) -
     }
 
 
-def describe(graph: Graph, training: Training, device: torch.device, options: argparse.Namespace) -> Row:
-    """What all rows of a command have in common."""
+def describe(graph: Graph, training: Training, device: torch.device, preset: str, options: argparse.Namespace) -> Row:
+    """What was trained, how and where."""
     config = training.config
     return {
         "dataset": options.name or NAMES.get("".join(filter(str.isalnum, graph.name.lower())), graph.name),
         "model": f"{title(config)}, d = {config.model.entity_dim}",
-        "preset": options.preset,
+        "preset": preset,
         "overrides": options.set,
         "minutes": options.minutes,
         "ties": PROTOCOL.ties,
@@ -170,9 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="dataset name, folder, file of triples or .graph file")
     parser.add_argument("--name", help="name of the dataset in the table; default: the graph's")
-    parser.add_argument("--preset", required=True, help="preset, recipe or file of settings")
+    parser.add_argument(
+        "--preset", required=True, nargs="+", help="preset, recipe or file of settings; several: a row each"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds: 0, 1, ...")
-    parser.add_argument("--ensemble", action="store_true", help="also rank the product of the seeds' models")
+    parser.add_argument("--ensemble", action="store_true", help="also rank the product of all models")
     parser.add_argument("--minutes", type=float, help="time budget of a preset that searches")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings that stay fixed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of rows")

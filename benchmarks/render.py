@@ -260,6 +260,41 @@ def gpu_speed() -> str:
     return text + f"{models} (`{' '.join(gpu['accuracy']['settings'])}`)."
 
 
+def all_entity_steps() -> str:
+    bench, rows = result("bench-all-entity"), []
+    names = {
+        "fb15k237": ("FB15K-237, 500 facts", "0.9 ms"),
+        "wn18rr": ("WN18RR, 250 facts", "1.5 ms"),
+        "fb15k237_relation_prediction": ("FB15K-237, with relation prediction", ""),
+        "fb15k237_rank8": ("FB15K-237, W of rank 8", "3.6 ms"),
+    }
+    for key, (name, goal) in names.items():
+        floor = bench["floor_ms"][key]
+        parts = [f"{floor['products']:.2f} ms", f"{floor['optimiser']:.2f} ms"]
+        rows.append([name, f"{bench['all_entity_step_ms'][key]:.2f} ms", *parts, goal])
+    head = ["training step against all entities", "measured", "products at 790 TFLOP/s", "optimiser's traffic", "goal"]
+    text = "One H200, ComplEx-N3, d = 2000, reciprocal, Adagrad; facts of a batch are asked for heads and tails:"
+    return f"{text}\n\n{table(head, rows)}\n\n`{bench['command']}`"
+
+
+def explanations() -> str:
+    bench, rows = result("explain"), []
+    names = {"FB237": "FB15K-237"}
+    for graph, measured in bench["graphs"].items():
+        for kind in ("necessary", "sufficient"):
+            part = measured[kind]
+            for facts in ("explained", "random", "nothing"):
+                if facts in part:
+                    changes = [f"{mean(part[facts][metric]):+.3f}" for metric in ("hits@1", "mrr")]
+                    seconds = f"{part['seconds_each']:.2f} s" if facts == "explained" else ""
+                    rows.append([names.get(graph, graph), kind, facts, *changes, seconds])
+    head = ["graph", "explanation", "facts", "change of hits@1", "change of MRR", "time each"]
+    seeds = len(next(iter(bench["graphs"].values()))["necessary"]["nothing"]["mrr"])
+    count = next(iter(bench["graphs"].values()))["predictions"]
+    text = f"{count} predictions a graph, {seeds} retrainings each, mean; time on {bench['environment']['device']}."
+    return f"{table(head, rows)}\n\n{text} `{bench['command']}`"
+
+
 def cpu_speed() -> str:
     cpu, rows = result("bench-cpu"), []
     tasks = {"sampled_training": ("sampled", 5), "all_entity_training": ("all-entity", 40), "ranking": ("ranking", 50)}
@@ -413,21 +448,36 @@ def _times(figures: dict[str, Any] | None) -> list[str]:
     return [f"{figures[f'{p}_ms']:,.0f}" if figures else "-" for p in ("p50", "p99")]
 
 
-def additions() -> str:
-    rows, commands = [], []
-    for bench in (result("bench-add"), result("bench-add-atlas")):
-        commands.append(f"`{bench['command']}`")
-        for case in bench["results"]:
-            given = "all" if case["facts_per_entity"] == "all" else f"at most {case['facts_per_entity']}"
-            given += f" ({case['facts_given']:,})"
-            mrr = [f"{case['mrr'][method]:.3f}" for method in ("add", "retrain")]
-            seconds = [f"{case['seconds'][method]:.0f}" for method in ("add", "retrain")]
-            queries = f"{case['queries']:,}"
-            rows.append([bench["graph"], case["model"], bench["held_out"], given, queries, *mrr, *seconds])
-    head = ["graph", "model", "new entities", "facts given per entity (total)", "queries"]
-    head += ["MRR, fold-in", "MRR, retrained", "seconds, fold-in", "seconds, retrained"]
-    about = f"One seed; {bench['protocol']}; {bench['environment']['device']} of a busy machine. {', '.join(commands)}."
-    return f"{table(head, rows)}\n\n{about}"
+def _share(value: float | None) -> str:
+    return "-" if value is None else "all" if value >= 1 else f"{value:.0%}"
+
+
+def updates() -> str:
+    bench, rows = result("bench-update"), []
+    names = {"add": "facts added", "remove": "facts removed", "entities": "new entities", "relations": "new relations"}
+    for case in sorted(bench["results"], key=lambda case: (list(names).index(case["kind"]), case["share"])):
+        cells = []
+        for facts in ("changed", "test_concerned", "test_others"):
+            mrr = case["mrr"][facts]
+            parts = [mrr.get("base"), mrr["updated"], mrr["retrained"]]
+            cells.append(" / ".join("-" if value is None else f"{value:.3f}" for value in parts))
+        change = f"{names[case['kind']]}, {case['share']:.0%}"
+        rows.append([change, *cells, f"{case['times_faster']:.0f} x"])
+    head = ["change", "changed facts", "test facts of their entities", "other test facts", "faster than training again"]
+    about = f"{bench['graph']}, {bench['protocol']}; one seed; {bench['environment']['device']}. `{bench['command']}`."
+    return f"MRR before the update / after it / of a model trained again:\n\n{table(head, rows)}\n\n{about}"
+
+
+def noise_weights() -> str:
+    bench, rows = result("noise-weights"), []
+    trainings = ["dropped", "weight .3", "weight .3 squared", "unmarked"]
+    for row in bench["rows"]:
+        means = [f"{row['mean'][name]:.3f}" for name in trainings]
+        recovered = row["recovered"] or {}
+        shares = [_share(recovered.get(name)) for name in trainings[1:3]]
+        rows.append([row["graph"], row["loss"], len(row["mrr"]["dropped"]), *means, *shares])
+    head = ["graph", "loss", "seeds", *trainings, "recovered by .3", "by .3 squared"]
+    return f"{table(head, rows)}\n\n{bench['protocol']}. `{bench['command']}`, {bench['environment']['device']}."
 
 
 def checkpoint_cost() -> str:
@@ -633,13 +683,20 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("presets", presets),
         ("harmony-after", harmony_after),
         ("harmony-map", harmony_map),
+        ("explanations", explanations),
+        ("noise-weights", noise_weights),
         ("demo", demo),
         ("quality", quality),
         ("curves", curves),
     ],
     "docs/leaderboard.md": [("leaderboard", leaderboard)],
     "docs/architecture.md": [("tree", tree)],
-    "docs/performance.md": [("speed", speed), ("precision", precision), ("busy", busy)],
+    "docs/performance.md": [
+        ("speed", speed),
+        ("all-entity", all_entity_steps),
+        ("precision", precision),
+        ("busy", busy),
+    ],
     "docs/tutorial.md": [
         ("tutorial-metrics", tutorial_metrics),
         ("tutorial-predict", partial(printed, "predict", "(North Macedonia")),
@@ -655,7 +712,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],
-    "docs/how-to/new-entities.md": [("additions", additions)],
+    "docs/how-to/update.md": [("updates", updates)],
 }
 
 

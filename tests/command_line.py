@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from harmonium.answers.review.store import ReviewStore, Shown
 from harmonium.data.graph import Graph
 
 FACT = ("person 7", "next", "person 8")  # in the graph `small.family`
@@ -47,3 +48,14 @@ def write_graph(graph: Graph, folder: Path) -> Path:
         lines = ["\t".join(names) + "\n" for names in graph.names_of(triples)]
         (folder / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
     return folder
+
+
+def judge_some(path: Path, count: int = 12, reviewer: str = "ana") -> Path:
+    """A file with judgements of facts of the graph `small.family`: every third is rejected."""
+    with ReviewStore.open(path) as store:
+        store.add_reviewer(reviewer)
+        for i in range(count):
+            fact = f"person {i}", "next", f"person {i + 5}"
+            shown = Shown(fact, " · ".join(fact), 0.8, 0.8, i + 1, "use", "a run")
+            store.judge(reviewer, shown, "accepted" if i % 3 else "rejected", "a comment")
+    return path

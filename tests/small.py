@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,6 +109,11 @@ def untrained(graph: Graph, config: ModelConfig = CONFIGS["harmony"]) -> Gradien
 def make_run(graph: Graph, model: GradientGraph) -> Run:
     """A run that was not trained and is in no folder."""
     return Run(Config(), graph, model, History())
+
+
+def save_untrained(graph: Graph, config: ModelConfig, folder: Path) -> Path:
+    """The folder of a run that was not trained."""
+    return Run(Config(model=config), graph, untrained(graph, config), History()).save(folder)
 
 
 def fitted(graph: Graph, train: Triples) -> GradientGraph:

@@ -7,6 +7,7 @@ from harmonium.runtime.version import __version__
 from harmonium.runtime.waiting import wait_passively
 
 if TYPE_CHECKING:
+    from harmonium.analysis.diff import diff as diff
     from harmonium.analysis.doctor import doctor as doctor
     from harmonium.analysis.explain import explain as explain
     from harmonium.analysis.info import info as info
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from harmonium.answers.estimator import LinkPredictor as LinkPredictor
     from harmonium.answers.evaluate import evaluate as evaluate
     from harmonium.answers.export import export as export
-    from harmonium.answers.fold_in import add as add
     from harmonium.answers.predict import predict as predict
     from harmonium.answers.score import score as score
+    from harmonium.answers.update import update as update
     from harmonium.data.datasets import convert as convert
     from harmonium.data.datasets import load as load
     from harmonium.data.graph import Graph as Graph
@@ -45,9 +46,10 @@ _MODULES = {
     "classify": "answers.classify",
     "explain": "analysis.explain",
     "neighbours": "analysis.neighbours",
-    "add": "answers.fold_in",
+    "update": "answers.update",
     "export": "answers.export",
     "report": "analysis.report",
+    "diff": "analysis.diff",
     "serve": "interfaces.serve.server",
     "info": "analysis.info",
     "convert": "data.datasets",
@@ -67,6 +69,8 @@ _USUAL_NAMES = {  # of other libraries
     "load_run": "Run.load",
     "neighbors": "neighbours",
     "read": "load",
+    "add": "update",
+    "remove": "update",
 }
 __all__ = ["__version__", *_MODULES]
 

@@ -135,7 +135,7 @@ def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabi
     assert "harmonium complete RUN --top 1000" in words
     assert f"with the 60 test facts hidden from it, complete lists {hidden.listed} facts" in words
     for band in hidden.bands:
-        assert f"{band.facts} {band.expected:,.0f} {band.found}" in words
+        assert f"{band.facts} {band.expected:,.0f} {band.in_test}" in words
 
 
 def test_without_missing_facts_it_says_so(text: str) -> None:

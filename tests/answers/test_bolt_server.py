@@ -33,7 +33,8 @@ Query = Callable[..., list[list[Any]]]
 @pytest.fixture(scope="module")
 def run() -> Iterator[Query]:
     """Queries to the server over one connection."""
-    neo4j = pytest.importorskip("neo4j")
+    import neo4j
+
     address = Neo4jAddress.parse(ADDRESS)
     password = os.environ.get("NEO4J_PASSWORD")
     auth = (os.environ.get("NEO4J_USERNAME", "neo4j"), password) if password else None

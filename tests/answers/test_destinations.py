@@ -77,7 +77,6 @@ class StubDatabase:
 @pytest.mark.network
 @pytest.mark.parametrize("address", ["/db", "/db?id=key&label=Person"])
 def test_neo4j_stub_gets_relationships_once_however_often_they_are_written(run: Run, address: str) -> None:
-    pytest.importorskip("neo4j")
     labels = run.graph.entities.labels
     assert labels is not None
     database = StubDatabase(address, list(zip(run.graph.entities.ids, labels, strict=True)))
@@ -96,7 +95,6 @@ def test_neo4j_stub_gets_relationships_once_however_often_they_are_written(run: 
 @pytest.mark.network
 def test_facts_whose_nodes_are_others_now_are_left_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     """Blanks in a name make no difference; a node with another name, or one of two with an identifier, is not used."""
-    pytest.importorskip("neo4j")
     names = [("a", "Anna"), ("b", "Somebody else"), ("c", " Cleo  \\ \U0001f600"), ("d", None)]
     database = StubDatabase("?id=key", list(names))
     with bolt_server(database.answer) as server:
@@ -110,7 +108,6 @@ def test_facts_whose_nodes_are_others_now_are_left_out(run: Run, caplog: pytest.
 
 @pytest.mark.network
 def test_identifiers_that_are_numbers_in_the_database_are_found() -> None:
-    pytest.importorskip("neo4j")
     graph = graph_of("1 LIKES 02, 02 LIKES 3")
     database = StubDatabase("?id=key", [(1, None), ("02", None), (3, None)])
     with bolt_server(database.answer) as server:
@@ -120,7 +117,6 @@ def test_identifiers_that_are_numbers_in_the_database_are_found() -> None:
 
 
 def test_internal_servers_are_written_to_only_if_allowed(run: Run) -> None:
-    pytest.importorskip("neo4j")
     with pytest.raises(HarmoniumError, match="--allow-internal"):
         send("bolt://localhost:9", ROWS, run)
 

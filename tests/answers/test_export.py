@@ -210,7 +210,6 @@ def test_files_of_others_are_never_replaced_by_an_export(tmp_path: Path, name: s
 
 
 def test_a_file_beside_an_index_is_not_replaced(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
     run, names = make_run("model.harmony=false"), tmp_path / "v.faiss.json"
     names.write_text("precious")
     for overwrite in (False, True):

@@ -24,21 +24,21 @@ def run() -> Run:
 def test_all_listed_facts_are_in_a_band(run: Run) -> None:
     hidden = find_hidden(run, top=100)
     assert (hidden.listed, hidden.hidden, hidden.validation) == (100, 60, 60)
-    assert 0 < hidden.found <= 60
+    assert 0 < hidden.in_test <= 60
     assert 0 < hidden.expected < 100
     for band in hidden.bands:
         assert band.low * band.facts <= band.expected + 1e-9
-        assert band.found <= band.facts
+        assert band.in_test <= band.facts
 
 
 def test_all_test_facts_that_may_be_listed_are_found_in_the_end(run: Run) -> None:
-    assert find_hidden(run, top=5000).found > 0.9 * 60
+    assert find_hidden(run, top=5000).in_test > 0.9 * 60
 
 
 def test_facts_of_train_and_valid_are_not_listed(run: Run) -> None:
     graph = run.graph
     twice = replace(graph, test=Triples.cat([graph.train[:30], graph.valid[:30]]))  # already known
-    assert find_hidden(replace(run, graph=twice)).found == 0
+    assert find_hidden(replace(run, graph=twice)).in_test == 0
 
 
 @pytest.mark.parametrize("split", ["test", "valid"])

@@ -66,7 +66,8 @@ def test_paths_of_this_machine_are_left_out(run: Run, tmp_path: Path) -> None:
 
 
 def test_huggingface_hub_reads_the_card(run: Run, tmp_path: Path) -> None:
-    hub = pytest.importorskip("huggingface_hub")
+    import huggingface_hub as hub
+
     harmonium.export(run, tmp_path / "my-model", to="hub")
     loaded = hub.ModelCard.load(tmp_path / "my-model" / "README.md")
     assert loaded.data.library_name == "harmonium" and loaded.data.license == "unknown"
@@ -81,7 +82,8 @@ def test_huggingface_hub_reads_the_card(run: Run, tmp_path: Path) -> None:
 
 
 def test_names_in_a_card_are_neither_yaml_nor_markup(run: Run) -> None:
-    yaml = pytest.importorskip("yaml")
+    import yaml
+
     graph = replace(run.graph, name=NASTY, relations=Vocabulary([NASTY, "b|c", "*d*"], kind="relation"))
     content = card(replace(run, graph=graph), NASTY)
     _, head, body = content.split("---\n", 2)

@@ -108,6 +108,7 @@ def test_a_relation_with_many_facts_has_its_own_probabilities_and_one_with_few_t
         known=torch.zeros(len(rows), dtype=torch.int64),
         true=true,
         weight=torch.ones(len(rows), dtype=torch.float64),
+        label=true.double(),
     )
     log_odds = fit_log_odds(examples, Kind.UNANSWERED, 1.0, n_relations)
     zero = torch.zeros(n_relations)

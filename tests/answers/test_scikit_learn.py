@@ -9,18 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-
-from sklearn.base import BaseEstimator, clone  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks  # noqa: E402
-from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
-
-from harmonium import LinkPredictor  # noqa: E402
-from small import family  # noqa: E402
+from harmonium import LinkPredictor
+from small import family
 
 FAST: dict[str, Any] = {"preset": "paper", "entity_dim": 4, "epochs": 1}
 NOT_THREE = "makes tables of numbers that do not have three columns; facts are a head, a relation and a tail"

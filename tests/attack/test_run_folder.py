@@ -33,7 +33,7 @@ from attack.damage import (
     run_with_fault,
     wrong_leaves,
 )
-from harmonium.answers import conformal, fact_probability, fold_in, probability
+from harmonium.answers import conformal, fact_probability, probability
 from harmonium.answers.conformal import answer_sets_for
 from harmonium.answers.fact_probability import fact_calibration_for
 from harmonium.answers.probability import calibration_for
@@ -45,6 +45,7 @@ from harmonium.run.run import Run
 from harmonium.runtime import folders, storage, tensor_file
 from harmonium.runtime.config import Config
 from harmonium.runtime.folders import is_unfinished
+from harmonium.training import local_refit
 from harmonium.training.state import Progress
 from harmonium.training.train import resume, train
 from kills import outcome, signal_at
@@ -431,14 +432,14 @@ def test_a_calibration_with_a_fault_leaves_a_run_with_the_right_answers(
 def test_entities_added_with_a_fault_are_added_or_not(
     fault: str, finished: Path, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold_in, "MIN_STEPS", 2)
+    monkeypatch.setattr(local_refit, "STEPS", 2)
     names, relations = ["e0", "e1", "new"], ["r0"]
     nothing = Triples.from_rows([])
     facts = Triples.from_rows([[2, 0, 0], [2, 0, 1]])
     new = Graph(Vocabulary(names), Vocabulary(relations, kind="relation"), facts, nothing, nothing, name="new")
 
     def job(folder: Path) -> None:
-        harmonium.add(folder, new, out=folder.with_name("more"))
+        harmonium.update(folder, add=new, out=folder.with_name("more"))
 
     def check(folder: Path, ending: Ending, attack: str) -> None:
         more = folder.with_name("more")

@@ -22,7 +22,6 @@ from harmonium.data.neo4j_address import Neo4jAddress, facts_query, quoted, with
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits
 
-pytest.importorskip("neo4j")
 pytestmark = pytest.mark.network
 COLUMNS = ["head", "relation", "tail", "head_name", "tail_name"]
 ROWS = [

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api as browsers
 
 import harmonium
@@ -508,9 +509,7 @@ def test_two_runs_side_by_side(visit: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("width", [1280, 360])
 def test_no_view_breaks_a_rule_of_axe(visit: Callable[..., Any], scheme: str, width: int) -> None:
     """Contrast, names, roles, keyboard: WCAG 2.2 A and AA and best practices, by axe-core."""
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
-    ).Axe()
+    axe = Axe()
     for address in VIEWS:
         page = visit(address, color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 800})

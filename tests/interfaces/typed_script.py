@@ -3,11 +3,11 @@
 from typing import Any, assert_type
 
 import harmonium
+from harmonium.analysis.diff import Difference
 from harmonium.analysis.doctor import Diagnosis
 from harmonium.analysis.explain import Explanation
 from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
 from harmonium.answers.classify import Classification
-from harmonium.answers.fold_in import FoldIn
 from harmonium.answers.query import Answer
 from harmonium.answers.score import ScoredFact
 from harmonium.evaluation.evaluation import Evaluation
@@ -41,9 +41,8 @@ assert_type(evaluation.metrics["mrr"], float)
 assert_type(run.explain("Austria", "borders", "Hungary"), Explanation)
 assert_type(run.neighbours("Austria", "borders", "Hungary", count=3), Neighbourhood | EntityNeighbourhood)
 assert_type(run.classify(), Classification)
-more, fold_in = run.add("new.tsv", out="runs/more")
-assert_type(more, harmonium.Run)
-assert_type(fold_in, FoldIn)
+assert_type(run.update(add="new.tsv", remove="wrong.tsv", out="runs/more"), harmonium.Run)
+assert_type(run.diff("runs/more"), Difference)
 assert_type(run.info(), dict[str, Any])
 run.report("report.html")
 run.export("vectors.parquet", overwrite=True)

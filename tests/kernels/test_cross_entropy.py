@@ -95,6 +95,24 @@ def test_gradients_of_frozen_candidates_are_not_computed() -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
+def test_the_loss_of_a_query_is_multiplied_by_its_weight(rank: int, monkeypatch) -> None:
+    monkeypatch.setattr(cross_entropy, "BLOCK", {"cpu": 20})  # several blocks of queries
+    vectors, core, candidates, target = problem(5, 9, 4, rank)
+    weights = torch.tensor([0.0, 0.3, 1.0, 2.0, 0.5], dtype=torch.float64)
+    parts = [vectors.requires_grad_(), candidates.requires_grad_()]
+
+    def one_query(number: int) -> Tensor:
+        row = slice(number, number + 1)
+        return cross_entropy.cross_entropy(vectors[:, row], core, candidates, target[row], 0.1)
+
+    measured = cross_entropy.cross_entropy(vectors, core, candidates, target, 0.1, weights)
+    expected = torch.stack([one_query(number) for number in range(5)]) @ weights / 5
+    torch.testing.assert_close(measured, expected)
+    gradients = [torch.autograd.grad(loss, parts) for loss in (measured, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
 def test_gradients_can_be_taken_twice(rank: int) -> None:
     vectors, core, candidates, target = problem(3, 5, 4, rank)
     parts = [vectors.requires_grad_(), core.requires_grad_(), candidates.requires_grad_()]
@@ -131,25 +149,3 @@ def test_bfloat16_operands_change_gradients_by_their_rounding(
     for exact, ours in zip(gradients(torch.float64), rounded, strict=True):
         if exact.numel():
             assert (ours - exact).abs().max() <= 0.03 * exact.abs().max()
-
-
-@needs_gpu
-def test_a_cuda_graph_can_record_it() -> None:
-    model = make_model("complex", 97, 8, rank=3, reciprocal=True).cuda()
-    expected = loss_and_gradients(model, 7)
-    batch = random_triples(model, count=7).to("cuda")
-
-    def step() -> list[Tensor]:
-        scorer = model.scorer().for_batch(batch)
-        loss = scorer.entity_cross_entropy() + 0.7 * scorer.relation_cross_entropy()
-        return [loss, *torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])]
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        recorded = step()
-    graph.replay()
-    torch.testing.assert_close(recorded, expected, rtol=1e-9, atol=1e-9)

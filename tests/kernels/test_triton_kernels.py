@@ -166,6 +166,31 @@ def test_scaled_columns() -> None:
     torch.testing.assert_close(triton_rows.scaled_columns(matrix, scales), matrix * scales[:, None])
 
 
+@pytest.mark.parametrize("rows, width, count", [(1, 1, 1), (17, 130, 9), (40, 65, 3)])
+def test_gradients_of_scaled_columns(rows, width, count):
+    generator = torch.Generator().manual_seed(rows)
+    leaves = [torch.randn(n, width, generator=generator).double().requires_grad_() for n in (rows, count)]
+    g = torch.randn(count, rows, width, generator=generator)
+    expected = torch.autograd.grad(leaves[0] * leaves[1][:, None], leaves, g.double())
+    measured = triton_rows.scaled_columns_gradients(
+        g.to(DEVICE), *(leaf.detach().float().to(DEVICE) for leaf in leaves)
+    )
+    for ours, exact in zip(measured, expected, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank, rows, width", [(1, 1, 1), (3, 5, 7), (8, 3, 200)])
+def test_mixed_directions(rank, rows, width):
+    generator = torch.Generator().manual_seed(rank)
+    core, vectors = (
+        torch.randn(rank, rank, generator=generator),
+        torch.randn(1 + rank, rows, width, generator=generator),
+    )
+    expected = cross_entropy.mix_directions(core.double(), vectors.double(), torch.float64)
+    measured = triton_cross_entropy.mix_directions(core.to(DEVICE), vectors.to(DEVICE), torch.float32)
+    torch.testing.assert_close(measured.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 3, 17])
 @pytest.mark.parametrize(
     "queries, candidates, padding, smoothing", [(1, 1, 0, 0.0), (3, 50, 6, 0.1), (2, 2100, 4, 0.0)]
@@ -176,7 +201,7 @@ def test_passes_of_the_cross_entropy(queries, candidates, padding, smoothing, ra
     core = torch.randn(rank, rank, generator=generator).to(DEVICE)
     core = (core + core.T) / (2 * max(1, rank))
     target = torch.randint(candidates, (queries,), generator=generator).to(DEVICE)
-    scale = torch.tensor(0.3, device=DEVICE)
+    scale = torch.rand(len(target), device=DEVICE)
     exact, ours = products.double().cpu(), products.clone()
     expected = cross_entropy.score_rows(exact, core.double().cpu(), target.cpu(), candidates, smoothing)
     measured = triton_cross_entropy.score_rows(ours, core, target, candidates, smoothing)

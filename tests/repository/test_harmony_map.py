@@ -85,7 +85,10 @@ def test_fits_find_the_temperature_the_curve_and_the_bias_that_made_the_answers(
         drawn = torch.multinomial(scores.softmax(1), 1, generator=generator)
         order = torch.cat([drawn, torch.tensor([[c for c in range(6) if c != d] for d in drawn[:, 0].tolist()])], dim=1)
         return uses.Questions(
-            composed.gather(1, order[..., None].expand(-1, -1, 3)), linear.gather(1, order), log_weight
+            composed.gather(1, order[..., None].expand(-1, -1, 3)),
+            linear.gather(1, order),
+            log_weight,
+            torch.ones(len(order)),
         )
 
     curve = uses.fit_curve(questions(0.8 * linear - 0.2 * linear.square()), vector)

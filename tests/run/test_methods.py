@@ -14,7 +14,7 @@ from harmonium.run.methods import NAMES, RunMethods
 from harmonium.run.run import Run
 from small import family
 
-TAKE_A_RUN = {"run", "graph_or_run"}
+TAKE_A_RUN = {"run", "graph_or_run", "before"}
 
 
 @pytest.fixture(scope="module")

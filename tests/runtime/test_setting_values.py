@@ -66,6 +66,11 @@ def test_groups_dataclasses_and_full_names_are_the_same() -> None:
     assert Config.read(None, ["epochs=4"], num_epochs=5, model="ComplEx") == expected
 
 
+@pytest.mark.parametrize("text", ["0.05", ".05", "5e-2", "+.05", ".5e-1", "5.e-2"])
+def test_numbers_as_people_write_them(text: str) -> None:
+    assert Config.read(None, [f"train.n3={text}"]).train.n3 == 0.05
+
+
 def test_values_of_other_types_that_mean_the_same() -> None:
     class Mine(Composition):
         name = "Mine"

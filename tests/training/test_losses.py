@@ -15,8 +15,10 @@ from harmonium.runtime.config import ModelConfig, TrainConfig
 from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
     TypeHead,
+    answer_weights,
     contrastive_loss,
     contrastive_scores,
+    query_weights,
 )
 from harmonium.training.negatives import true_then_negatives
 from laws import models
@@ -116,6 +118,28 @@ def test_smoothed_labels_are_a_mixture_of_the_truth_and_all_candidates(name: str
             lambda scores, _: contrastive_loss(scores, TrainConfig(label_smoothing=0.3)),
         )
         assert loss.item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["hole", "complex", "concatenation"])
+def test_frequent_answers_weigh_more(name: str) -> None:
+    """Entity 1 occurs three times, 0 and 5 twice, all others of the batch once or, in training, not at all."""
+    train = Triples.from_rows([[0, 0, 1], [1, 0, 5], [5, 1, 1], [0, 2, 7]])
+    frequency = {0: 2, 1: 3, 5: 2, 7: 1}
+    weights = answer_weights(train, 11, 0.9)
+    assert weights is not None
+    for model in models(find_composition(name), 4):
+        every = {slot: [[e for e in range(11) if e != true] for true in BATCH[slot].tolist()] for slot in NEGATIVES}
+        losses = [smoothed(true, others, 0.0) for true, *others in scores_by_hand(model, every)]
+        answers = torch.stack([BATCH.head, BATCH.tail], dim=1).flatten().tolist()
+        by_hand = [0.1 + 0.9 * frequency.get(answer, 0) / 3 for answer in answers]
+        expected = sum(w * loss for w, loss in zip(by_hand, losses, strict=True)) / sum(by_hand)
+        scorer = model.scorer().for_batch(BATCH)
+        measured = scorer.entity_cross_entropy(answer_weights=query_weights(weights.double(), BATCH))
+        assert measured.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_weights_need_no_tensor() -> None:
+    assert answer_weights(BATCH, 11, 0.0) is None
 
 
 @pytest.mark.parametrize("name", ["hole", "complex", "concatenation"])

@@ -15,11 +15,15 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis.findings import BOUNDS, LEVELS, Finding, find_all
+from harmonium.analysis.since import Since, compare_since
+from harmonium.answers.open_or_train import is_run_folder
 from harmonium.data.datasets import convert, load
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.joint_facts import with_splits_of
 from harmonium.data.spellings import read_differences, unite_names
-from harmonium.evaluation.evaluation import Evaluation, describe_protocol, evaluate_scorer
+from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
 from harmonium.evaluation.rules import KINDS, RuleBaseline, Rules, find_implied, mine_rules
+from harmonium.run.run import Run
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.errors import HarmoniumError
@@ -31,33 +35,63 @@ def doctor(
     clean: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
     unite: str | Sequence[str] | None = None,
+    since: Any = None,
+    top: int = 10,
     **reading: Any,
 ) -> Diagnosis:
     """Check a graph for leaks and faults, with a verdict; a copy without leaks is written to `clean`, a folder or file.
 
     A graph is anything that `load` reads, and `reading` are its options. In the copy, names that differ only in blanks,
-    case or punctuation are united where `unite` says so: one or several of these words, or "all".
+    case or punctuation are united where `unite` says so: one or several of these words, or "all". With an older version of
+    the graph (`since`; or a run on it) the diagnosis also says what is new: problems, names, facts, and facts that
+    contradict what used to hold; `top` rows of each.
 
     >>> harmonium.doctor("atlas").verdict
     >>> harmonium.doctor("messy.csv", clean="clean", unite="case,blanks", on_bad="skip")
+    >>> harmonium.doctor("facts-2024.csv", since="facts-2023.csv").since.contradictions
     """
     differences = () if unite is None else read_differences(unite)
     if unite is not None and clean is None:
         raise HarmoniumError("names are united in a cleaned copy: give --clean OUT too")
     graph = load(graph, **reading)
+    older = None if since is None else _load_older(since, graph, reading)
     if clean is None:
-        return diagnose(graph, progress)
+        return _diagnose_since(older, graph, progress, top)
     from harmonium.data.formats import output_format
 
     out = Path(clean)
     if out.exists():
         raise HarmoniumError(f"--clean {out}: exists already; choose another name")
     output_format(out)  # an unknown one is an error before the work
-    diagnosis = diagnose(graph, progress)
+    diagnosis = _diagnose_since(older, graph, progress, top)
     graph, united = unite_names(graph, differences) if differences else (graph, {})
     copy, report = clean_copy(graph)
     convert(copy, out)
     return replace(diagnosis, cleaned={"path": str(out), "united": united, **report})
+
+
+def _load_older(source: Any, graph: Graph, reading: dict[str, Any]) -> tuple[Graph, bool]:
+    """The older version, and whether both versions have splits of their own.
+
+    One without splits takes over those of the newer graph: what changes is then due to the facts alone.
+    """
+    older = source if isinstance(source, Run) or not is_run_folder(source) else Run.load(source)
+    older = older.graph if isinstance(older, Run) else load(older, valid=0, test=0, **reading)
+    if not len(older.valid) and not len(older.test):
+        return with_splits_of(older, graph), False
+    return older, not any(note.kind == "split" for note in graph.notes)
+
+
+def _diagnose_since(
+    older: tuple[Graph, bool] | None, graph: Graph, progress: Callable[[int], None] | None, top: int
+) -> Diagnosis:
+    """The diagnosis of a graph and, with an older version, what is new since then."""
+    diagnosis = diagnose(graph, progress)
+    if older is None:
+        return diagnosis
+    earlier, has_splits = older
+    findings = diagnose(earlier, progress).findings, diagnosis.findings
+    return replace(diagnosis, since=compare_since(earlier, graph, findings, has_splits, top))
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,7 @@ class Diagnosis(Displayed):
     baseline: Evaluation | None  # of the rules alone; None where there is nothing to rank
     notes: Sequence[str] = ()
     cleaned: dict[str, Any] | None = None
+    since: Since | None = None  # what is new since an older version
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.graph}: {self.verdict}", self.reason)
@@ -109,7 +144,7 @@ class Diagnosis(Displayed):
     def to_json(self) -> dict[str, Any]:
         baseline = self.baseline and {
             "metrics": self.baseline.metrics,
-            "protocol": describe_protocol(self.baseline.protocol),
+            "protocol": self.baseline.describe(),
         }
         return {
             "graph": self.graph,
@@ -122,6 +157,7 @@ class Diagnosis(Displayed):
             "rule_baseline": baseline,
             "notes": list(self.notes),
             "cleaned": self.cleaned,
+            **({"since": self.since.to_json()} if self.since else {}),
         }
 
     def to_markdown(self, top: int = 20) -> str:
@@ -131,9 +167,13 @@ class Diagnosis(Displayed):
         if self.relations:
             lines += ["", *markdown_table(*self.relation_table(top))]
         if self.baseline:
-            metrics, protocol = self.baseline.metrics, describe_protocol(self.baseline.protocol)
+            metrics, protocol = self.baseline.metrics, self.baseline.describe()
             row = ["rules alone", *(f"{value:.3f}" for value in metrics.values())]
             lines += ["", *markdown_table(["", *metrics], [row]), "", f"Protocol: {protocol}."]
+        if self.since:
+            columns = ["", "what", "", "now"]
+            lines += ["", f"Since {self.since.older}: {self.since.sentence}.", ""]
+            lines += markdown_table(columns, [[cell or "" for cell in row.values()] for row in self.since.records()])
         return "\n".join(lines) + "\n"
 
     def relation_table(self, top: int) -> tuple[list[str], list[list[Any]]]:

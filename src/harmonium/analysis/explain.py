@@ -129,6 +129,7 @@ class Explainer:
     ) -> Explanation:
         """Explain one triple (one row)."""
         graph, anatomy = self.run.graph, self.anatomy
+        known_in = split_of(graph, triple)[0]
         ranks = {
             slot.value: rank(self.influence.scorer, triple, slot, known).values().item()
             for slot, known in self.known.items()
@@ -136,13 +137,13 @@ class Explainer:
         necessary = find_necessary_facts(self.influence, triple)
         return Explanation(
             graph.names_of(triple)[0],
-            split_of(graph, triple)[0],
+            known_in,
             anatomy.form(anatomy.compose(triple)[0].double()).item(),
             ranks,
             find_reasons(self.run, triple, known=self.known_facts)[0].text,
             [NecessaryFact(*row) for row in zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)],
             self._reasons(necessary, count),
-            self._notes(triple, details),
+            self._notes(known_in, details),
             anatomy.details(triple, count, same_relation) if details else None,
         )
 
@@ -152,9 +153,9 @@ class Explainer:
         names = self.run.graph.names_of(necessary.candidates[strongest])
         return [Reason(*row) for row in zip(names, necessary.effects[strongest].tolist(), strict=True)]
 
-    def _notes(self, triple: Triples, details: bool) -> list[str]:
+    def _notes(self, known_in: str | None, details: bool) -> list[str]:
         notes, harmony = [], self.anatomy.harmony
-        if split_of(self.run.graph, triple)[0] == "train":
+        if known_in == "train":
             notes.append("it is a training fact itself; what is said below is true while it stays one")
         if details and harmony is None:
             notes.append(

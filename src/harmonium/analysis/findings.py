@@ -22,6 +22,8 @@ BOUNDS = {  # the share of test facts above which a finding is a warning, and a 
     "unseen": (0.1, 1.0),
 }
 EXAMPLES = 5
+LOW_WEIGHT = 0.5
+QUANTILE_LIMIT = 1 << 24  # values
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def find_all(graph: Graph, split: str, implied: Tensor) -> list[Finding]:
         *_unseen(graph),
         _self_loops(graph),
         *_degrees(graph),
+        *_weights(graph),
         _names(graph.entities),
         _names(graph.relations),
     ]
@@ -181,6 +184,39 @@ def _degrees(graph: Graph) -> Iterator[Finding]:
     examples = [f"{graph.entities.name(entity)} {int(degree[entity]):,}" for entity in largest]
     text = f"Gini {numbers['gini']:.2f}, median {numbers['median']:,} facts; most: {', '.join(examples[:3])}"
     yield Finding("degree skew", text, numbers=numbers, examples=examples)
+
+
+def _weights(graph: Graph) -> Iterator[Finding]:
+    """How sure the facts are said to be, if they have weights: how many are doubtful, left out, or said in two ways."""
+    facts = graph.facts()
+    if facts.weight is None:
+        return
+    weight, zeros = facts.weight, {split: int((f.weights() == 0).sum()) for split, f in graph.splits.items()}
+    quartiles = torch.quantile(_thinned(weight), torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
+    numbers: dict[str, Any] = {
+        "facts": len(facts), "low": int((weight < LOW_WEIGHT).sum()), "above one": int((weight > 1).sum()), "zero": zeros,
+        "least": float(weight.min()), "greatest": float(weight.max()), "quartiles": quartiles,
+        "different": sum(note.count for note in graph.notes if note.kind == "different weights"),
+    }  # fmt: skip
+    text = _ratio(numbers["low"], len(facts), f"facts have a weight below {LOW_WEIGHT:g}")
+    text += f"; quartiles {', '.join(f'{value:g}' for value in quartiles)}, from {numbers['least']:g} to "
+    text += f"{numbers['greatest']:g}; above 1: {numbers['above one']:,}; 0: "
+    text += ", ".join(f"{split} {count:,}" for split, count in zeros.items())
+    text += f"; given with different weights (the largest counts): {numbers['different']:,}"
+    lowest = weight.argsort(stable=True)[:EXAMPLES]
+    examples = [
+        f"{' · '.join(names)} {weight[i]:g}" for names, i in zip(graph.names_of(facts[lowest]), lowest, strict=True)
+    ]
+    advice = "facts of weight 0 are not learned and facts above 1 count several times: check whether that is meant"
+    if numbers["different"]:
+        advice += "; let each fact have one weight, or accept the largest"
+    is_odd = any(zeros.values()) or numbers["different"] or 0 < numbers["above one"] < len(facts)
+    yield Finding("weights of facts", text, "warning" if is_odd else "ok", advice, numbers, examples)
+
+
+def _thinned(values: Tensor) -> Tensor:
+    """At most as many values, evenly spaced, as torch.quantile takes."""
+    return values[:: 1 + len(values) // QUANTILE_LIMIT]
 
 
 def gini(counts: Tensor) -> float:

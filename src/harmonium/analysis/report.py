@@ -16,6 +16,7 @@ from harmonium.analysis.doctor import diagnose
 from harmonium.analysis.figures import inline_svg
 from harmonium.analysis.gain import gain as measure_gain
 from harmonium.analysis.neighbours import nearest_triples
+from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
@@ -25,7 +26,7 @@ from harmonium.answers.query import identifiers
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
-from harmonium.evaluation.evaluation import EvaluationSummary, Metrics, describe_protocol, evaluate_scorer
+from harmonium.evaluation.evaluation import EvaluationSummary, Metrics, evaluate_scorer
 from harmonium.evaluation.metrics import METRICS, Ranks
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
@@ -34,7 +35,6 @@ from harmonium.run import manifest as manifests
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.config import Config, EvaluateConfig, describe
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.version import __version__
 
 MARK = "harmonium report</title>"  # in every report
 MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the worst are shown
@@ -63,34 +63,13 @@ def report(
     run = open_run(run)
     if out is None and run.path is None:
         raise HarmoniumError("this run is not saved; say where its report goes: out=FILE.html")
-    page = Path(out) if out is not None else Path(run.path or "") / "report.html"
-    if page.suffix not in (".html", ".htm"):
-        raise HarmoniumError(f"--out {page}: a report ends in .html")
-    _check_replaceable(page)
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(render(run, limit, seed, fact, progress), encoding="utf-8")
-    except OSError as error:
-        raise HarmoniumError(f"{page}: cannot be written ({error.strerror}); choose another --out") from error
+    page = check_page(Path(out) if out is not None else Path(run.path or "") / "report.html", MARK)
+    write_page(page, render(run, limit, seed, fact, progress))
     return page
-
-
-def _check_replaceable(page: Path) -> None:
-    """Refuse, before any work is done, to replace a file that is no report."""
-    try:
-        if not page.exists() or (page.is_file() and MARK in page.read_text(encoding="utf-8")):
-            return
-    except (OSError, ValueError) as error:
-        raise HarmoniumError(f"{page}: cannot be read ({error}), so it will not be replaced") from error
-    raise HarmoniumError(
-        f"{page}: exists and is no report of harmonium, so it will not be replaced; choose another --out"
-    )
 
 
 def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, progress: Progress | None = None) -> str:
     """The page as text."""
-    from jinja2 import Environment, PackageLoader
-
     triples = [run.graph.triple(*fact)] if fact else choose_examples(run.graph)
     values: dict[str, Any] = {"run": run, "graph": run.graph, "title": title(run.config), "fact": fact}
     if run.evaluation:
@@ -116,17 +95,14 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     values["problems"] = [finding for finding in diagnosis.findings if finding.level != "ok"]
     if diagnosis.baseline:
         row = {"queries": len(diagnosis.baseline.ranks), **diagnosis.baseline.metrics}
-        protocol = describe_protocol(diagnosis.baseline.protocol)
+        protocol = diagnosis.baseline.describe()
         values |= {"rules": [("rules alone", row)], "rules_protocol": protocol}
     manifest: Any = {"made": None, "environment": run.environment, "files": {}}
     if run.path is not None:
         manifest = manifests.read(run.path)
     commands = _commands(run, limit, seed, triples)
     values |= {"diagnosis": diagnosis, "settings": _settings(run.config), "manifest": manifest, "commands": commands}
-    loader = PackageLoader("harmonium.analysis", "")
-    page = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters |= {"metric": _metric, "percent": _percent, "isfigure": lambda value: hasattr(value, "__html__")}
-    return page.get_template("report.html").render(values, metric_names=METRICS, splits=SPLITS, version=__version__)
+    return render_page("report.html", values | {"metric_names": METRICS, "splits": SPLITS})
 
 
 def _or_reason(make: Callable[[], Any]) -> Any:
@@ -252,21 +228,6 @@ def _relation_tables(relations: Rows) -> dict[str, Rows]:
         f"The {EXTREMES} worst with at least {MIN_QUERIES} queries": by_mrr[:EXTREMES],
     }
     return {caption: rows for caption, rows in tables.items() if rows}
-
-
-def _metric(value: float, name: str) -> str:
-    """Mean ranks with one decimal, shares with three."""
-    if value != value:
-        return "–"
-    digits = {"queries": 0, "mr": 1}.get(name, 3)
-    return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def _percent(probability: float | None) -> str:
-    """As the command line prints probabilities."""
-    if probability is None:
-        return "–"
-    return "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
 
 
 # Settings and commands -------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Fit the probabilities of answers with one slot open on validation facts, and judge them on test facts."""
+"""Fit the probabilities of answers with one slot open on validation facts, and judge them on test facts.
+
+Where facts have weights, a fact of weight .3 is an answer that is true with the probability .3.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ def fit_slot(
     scorer: Scorer, graph: Graph, slot: Slot, progress: Callable[[int], None] | None = None
 ) -> SlotCalibration | None:
     """The calibration of a slot, for questions of which the facts of train are known; None with too few facts of valid."""
+    graph = replace(graph, valid=graph.valid.positive())
     if len(graph.valid) < MINIMUM or not len(graph.train):
         return None
     temperature = _temperature(scorer, graph, slot)
@@ -68,7 +72,7 @@ def _common_slope(examples: HeldOutAnswers) -> float:
         _log_known(examples),
     ]
     common = torch.stack([column.double() for column in inputs], dim=1)
-    data = Examples.ungrouped(common, examples.true.double(), examples.weight)
+    data = Examples.ungrouped(common, examples.label, examples.weight)
     return fit_grouped(data, Prior.flat(common.shape[1])).weights[0].item()
 
 
@@ -110,7 +114,7 @@ class _Inputs:
             torch.cat([own, torch.zeros_like(own[:1])]),
             torch.cat([examples.relation, torch.zeros_like(examples.relation[:1])]),
             n_groups,
-            torch.cat([examples.true.double(), middle.new_full((1,), 0.5)]),
+            torch.cat([examples.label, middle.new_full((1,), 0.5)]),
             torch.cat([examples.weight, middle.new_ones(1)]),
         )
 
@@ -201,8 +205,8 @@ def judge(
 
 
 def _reliability(split: str, answers: HeldOutAnswers, logits: Tensor) -> Reliability:
-    probability, true, is_best = logits.sigmoid(), answers.true.double(), answers.is_best
-    bins = reliability_bins(probability, answers.true)
+    probability, true, is_best = logits.sigmoid(), answers.label, answers.is_best
+    bins = reliability_bins(probability, true)
     errors = [abs(part["probability"] - part["true"]) for part in bins if part["facts"] >= JUDGED]
     return Reliability(
         split=split,

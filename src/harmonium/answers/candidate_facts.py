@@ -79,6 +79,9 @@ class CandidateSearch:
     types: EntityTypes
     traits: RelationTraits
     known: dict[Slot, KnownAnswers]  # by open slot
+    rejected: dict[
+        Slot, KnownAnswers
+    ]  # known to be false, likewise; in both directions where the relation is symmetric
     typed: bool  # ask only entities that could fill the slot
     only_empty: bool  # ask only (head, relation, ?) without any known answer
 
@@ -87,8 +90,12 @@ class CandidateSearch:
         cls, scorer: Scorer, graph: Graph, splits: Sequence[str] = SPLITS, typed: bool = True, only_empty: bool = False
     ) -> CandidateSearch:
         known = {slot: graph.known_answers(slot, splits) for slot in OTHER}
-        inferred = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
-        return cls(scorer.prepare(), *inferred, known, typed, only_empty)
+        types, traits = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
+        false = graph.rejected
+        symmetric = false[traits.symmetric[false.relation]]
+        false = Triples.cat([false, Triples(symmetric.tail, symmetric.relation, symmetric.head)])
+        rejected = {slot: KnownAnswers.build(slot, false, graph.n_entities) for slot in OTHER}
+        return cls(scorer.prepare(), types, traits, known, rejected, typed, only_empty)
 
     def relations_of(self, slot: Slot, entity: int) -> list[int]:
         """The relations whose head or tail an entity could be."""
@@ -204,8 +211,10 @@ class _RelationSearch:
         return torch.cat(pairs)
 
     def _excluded(self, slot: Slot, entities: Tensor) -> tuple[Tensor, Tensor]:
-        """(row, entity) of the known answers to the questions of some entities, and of loops where there are none."""
-        row, answer = self.search.known[OTHER[slot]].of(self._questions(entities))
+        """(row, entity) of answers to the questions of some entities: known, known to be false, and unusual loops."""
+        questions = self._questions(entities)
+        pairs = [index[OTHER[slot]].of(questions) for index in (self.search.known, self.search.rejected)]
+        row, answer = (torch.cat(columns) for columns in zip(*pairs, strict=True))
         if self.search.types.has_loops[self.relation]:
             return row, answer
         return torch.cat([row, torch.arange(len(entities))]), torch.cat([answer, entities])

@@ -179,15 +179,15 @@ def find_missing(
         facts = search.of_relation(relation, top, given, progress)
         log_odds = uncalibrated_log_odds(facts) if calibration is None else calibration.log_odds(facts)
         listed = one_per_slot(facts, log_odds, search.traits)
-        best = _best_of([best, (facts[listed], log_odds[listed])], top)
+        best = best_of([best, (facts[listed], log_odds[listed])], top)
     if world is not None:
-        best = _best_of(world.all_gather(best), top)
+        best = best_of(world.all_gather(best), top)
     facts, log_odds = best
     return MissingFacts(facts.triples, facts.scores, None if calibration is None else log_odds.sigmoid())
 
 
-def _best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
-    """The best of all parts with their log-odds, by falling log-odds; ties by relation, head and tail."""
+def best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
+    """The best of all parts with their log-odds, or other values, by falling value; ties by relation, head and tail."""
     facts, log_odds = CandidateFacts.cat([part for part, _ in parts]), torch.cat([odds for _, odds in parts])
     order = torch.arange(len(facts))
     for column in (facts.triples.tail, facts.triples.head, facts.triples.relation, -log_odds):

@@ -10,6 +10,8 @@ prediction). So the set holds the answer of a fact like those of validation, tha
 coverage asked for: over all questions, and over those of one relation. The quantile of a relation is that of its own
 facts and of SHARED facts of all relations together, so that one with few facts has nearly the common threshold.
 
+Where facts have weights, the quantile is weighted by them: the coverage is of answers that are true.
+
 With types, the set holds only candidates that could fill the slot (data/entity_types.py); validation facts whose answer is
 not among them count as misses. Where these are too many for the coverage, the types are not used.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +54,7 @@ class Surprises:
     relation: list[schema.Count]  # of each fact; 0 where the relation is asked for
     surprise: list[float]  # of each fact
     typed: list[bool]  # whether its answer is among the candidates by type
+    weight: list[schema.NonNegative] | None = None  # of each fact, if facts have weights
 
     def thresholds(self, coverage: float, relations: Tensor, typed: bool) -> Tensor:
         """(n,): the largest surprise in the answer sets of questions of these relations (n,), -1 for any; inf: no limit."""
@@ -60,10 +63,11 @@ class Surprises:
             surprise = surprise.masked_fill(~torch.tensor(self.typed), torch.inf)
         ascending, order = surprise.sort()
         relation = torch.tensor(self.relation)[order]
+        weight = torch.ones_like(ascending) if self.weight is None else torch.tensor(self.weight).double()[order]
         distinct, inverse = relations.unique(return_inverse=True)
         values = []
         for number in distinct.tolist():
-            weights = (relation == number).double() + SHARED / len(relation)
+            weights = ((relation == number).double() + SHARED / len(relation)) * weight
             total = weights.sum()
             needed = coverage * (
                 total + (weights**2).sum() / total
@@ -188,6 +192,10 @@ def _parse(value: Any, n_relations: int) -> _Kept | None:
     for surprises in kept.answer_sets.slots.values():
         if not len(surprises.relation) == len(surprises.surprise) == len(surprises.typed) > 0:
             raise ValueError("lists of other lengths")
+        if surprises.weight is not None and (
+            len(surprises.weight) != len(surprises.surprise) or not any(surprises.weight)
+        ):
+            raise ValueError("no weights of facts")
         if surprises.temperature == 0 or max(surprises.relation) >= n_relations:
             raise ValueError("numbers that no fit gives")
     return kept
@@ -203,6 +211,7 @@ class _Kept:
 
 def fit_answer_sets(scorer: Scorer, graph: Graph, progress: Callable[[int], None] | None = None) -> AnswerSets:
     """The surprises of validation facts, or of a sample of them, in each slot, with the facts of train known."""
+    graph = replace(graph, valid=graph.valid.positive())
     if len(graph.valid) < MINIMUM or not len(graph.train):
         return AnswerSets({})
     scorer, types = scorer.prepare(), EntityTypes.infer(graph, ("train",))
@@ -230,4 +239,6 @@ def measure_surprises(
         relation, typed = torch.zeros_like(facts.relation), torch.ones(len(facts), dtype=torch.bool)
     else:
         relation, typed = facts.relation, types.candidates(slot, facts.relation).contains(facts.relation, facts[slot])
-    return Surprises(temperature, relation.tolist(), [round(value, 6) for value in surprise.tolist()], typed.tolist())
+    weight = None if facts.weight is None else (facts.weight / facts.weight.max()).tolist()
+    rounded = [round(value, 6) for value in surprise.tolist()]
+    return Surprises(temperature, relation.tolist(), rounded, typed.tolist(), weight)

@@ -15,13 +15,13 @@ is known, a share p = m V / (m V + F) of those that are left is true. So the odd
 
 So the probabilities of a list add up to the number of its facts that are true if the graph lacks about as many facts, of
 the same kinds, as validation holds; if it lacks more, more of them are true (positive and unlabelled examples: Elkan and
-Noto 2008).
+Noto 2008). Where people judged predicted facts, their judgements correct it (judgement_correction.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch, Progress, one_per_slot
+from harmonium.answers.judgement_correction import JudgementCorrection, correction_for
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer
@@ -63,6 +64,7 @@ class FactCalibration:
     weights: list[float]  # w: of each standardised feature, and the constant
     by_relation: dict[int, list[float]]  # d_r
     true: schema.Count  # true candidates among the examples
+    correction: JudgementCorrection | None = None  # learned from judgements of people
 
     def log_odds(self, facts: CandidateFacts) -> Tensor:
         """(n,) float64."""
@@ -72,7 +74,11 @@ class FactCalibration:
             if relation in self.by_relation:
                 rows = (facts.triples.relation == relation).nonzero()[:, 0]
                 log_odds[rows] += inputs[rows] @ torch.tensor(self.by_relation[relation], dtype=torch.float64)
-        return log_odds
+        return log_odds if self.correction is None else self.correction.apply(log_odds, facts.triples.relation)
+
+    def uncorrected(self) -> FactCalibration:
+        """The same without what was learned from judgements."""
+        return replace(self, correction=None)
 
 
 # The calibration of a run ---------------------------------------------------------------------------------------------
@@ -85,7 +91,8 @@ def fact_calibration_for(run: Run, typed: bool = True, progress: Progress | None
         return _Kept(METHOD, list(FEATURES), fit_fact_calibration(run.model, run.graph, typed, progress))
 
     file, parse = FILE.format("typed" if typed else "untyped"), partial(_parse, n_relations=run.graph.n_relations)
-    return manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration
+    calibration = manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration
+    return None if calibration is None else replace(calibration, correction=correction_for(run))
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class _Examples:
     """Candidates of one relation, true or false."""
 
     features: Tensor  # (n, k)
-    label: Tensor  # (n,) float64, 0 or 1
+    label: Tensor  # (n,) float64: 0, or 1 for a validation fact, or its weight if that is smaller
     weight: Tensor  # (n,): how many candidates each stands for
 
 
@@ -127,6 +134,7 @@ def fit_fact_calibration(
     scorer: Scorer, graph: Graph, typed: bool = True, progress: Progress | None = None
 ) -> FactCalibration | None:
     """Fit the weights on the candidates that are found when only train is known; None if that is impossible."""
+    graph = replace(graph, valid=graph.valid.positive())
     search, examples = CandidateSearch.prepare(scorer, graph, ("train",), typed), {}
     heads, tails = search.types.sizes[: 2 * graph.n_relations].split(graph.n_relations)
     if len(graph.valid) < MINIMUM or (heads * tails).sum() > MAX_PAIRS:
@@ -140,23 +148,26 @@ def fit_fact_calibration(
         label, unknown = (torch.stack([known.contain(d) for d in directions]).any(0) for known in (true, neither))
         kept = ~unknown & one_per_slot(facts, uncalibrated_log_odds(facts), search.traits)
         if kept.any():
-            examples[relation] = _sample(facts[kept], label[kept])
+            confidence = label.double()
+            if graph.valid.weight is not None:
+                confidence = torch.stack([graph.valid.confidence_of(d) for d in directions]).amax(0)
+            examples[relation] = _sample(facts[kept], confidence[kept])
     n_true = int(sum(part.label.sum() for part in examples.values()))
     return None if n_true < MINIMUM else _fit(examples, n_true)
 
 
 def _sample(facts: CandidateFacts, label: Tensor) -> _Examples:
-    """All true candidates, all promising ones, and every n-th of the others with weight n."""
-    promise = uncalibrated_log_odds(facts).masked_fill(label, torch.inf)
+    """All candidates that may be true, all promising ones, and every n-th of the others with weight n."""
+    promise = uncalibrated_log_odds(facts).masked_fill(label > 0, torch.inf)
     order = promise.argsort(descending=True, stable=True)
-    count = PROMISING + PER_TRUE * int(label.sum())
+    count = PROMISING + PER_TRUE * int((label > 0).sum())
     others = order[count:]
     step = max(1, -(-len(others) // count))
     chosen, sampled = order[:count], others[step // 2 :: step]
     ones = torch.ones(len(chosen), dtype=torch.float64)
     weight = torch.cat([ones, ones.new_full((len(sampled),), len(others) / max(1, len(sampled)))])
     rows = torch.cat([chosen, sampled])
-    return _Examples(facts.features[rows], label[rows].double(), weight)
+    return _Examples(facts.features[rows], label[rows], weight)
 
 
 def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:

@@ -29,6 +29,7 @@ class HeldOutAnswers:
     known: Tensor  # how many answers of the question are known
     true: Tensor  # bool: a held-out fact
     weight: Tensor  # float64: how many questions of the graph this one stands for
+    label: Tensor  # float64: 1 for a held-out fact, or its weight if that is smaller; 0 for others
 
     def __len__(self) -> int:
         return len(self.true)
@@ -65,7 +66,8 @@ def held_out_answers(
     number = SPLITS.index(split)
     earlier = SPLITS[:number]
     generator = torch.Generator().manual_seed(number)
-    facts = graph.splits[split]
+    facts = graph.splits[split].positive()
+    graph = _with_split(graph, split, facts)
     sample = torch.randperm(len(facts), generator=generator)[:n_facts]
     held_out = _with_split(graph, split, facts[sample])
     known, true = graph.known_answers(slot, earlier), held_out.known_answers(slot, (split,))
@@ -91,12 +93,16 @@ def held_out_answers(
             weight[question],
         )
         allowed = top.scores.isfinite().cpu()
-        parts.append([column.expand(allowed.shape)[allowed] for column in columns])
+        is_true = columns[4]
+        label = is_true.double()
+        if facts.weight is not None:
+            label[is_true] = facts.confidence_of(with_candidates(slot, chunk, top.ids)[is_true.flatten()])
+        parts.append([column.expand(allowed.shape)[allowed] for column in (*columns, label)])
         if progress:
             progress(len(chunk))
     if not parts:
         none, no_numbers = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
-        return HeldOutAnswers(none, none, no_numbers, none, none.bool(), no_numbers)
+        return HeldOutAnswers(none, none, no_numbers, none, none.bool(), no_numbers, no_numbers)
     return HeldOutAnswers(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 

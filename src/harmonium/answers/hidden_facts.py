@@ -28,7 +28,7 @@ class HiddenBand:
     low: float
     facts: int
     expected: float  # true ones, by their probabilities
-    found: int  # those that are test facts
+    in_test: float  # test facts among them; where facts have weights, the sum of these, each at most 1
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class HiddenFacts:
         return sum(band.expected for band in self.bands)
 
     @property
-    def found(self) -> int:
-        return sum(band.found for band in self.bands)
+    def in_test(self) -> float:
+        return sum(band.in_test for band in self.bands)
 
 
 def find_hidden(run: Run, top: int = LISTED, progress: Callable[[int], None] | None = None) -> HiddenFacts:
@@ -64,14 +64,16 @@ def find_hidden(run: Run, top: int = LISTED, progress: Callable[[int], None] | N
     missing = find_missing(search, None, top, calibration, progress=progress)
     facts, symmetric = missing.triples, search.traits.symmetric[missing.triples.relation]
     hidden = graph.known_answers(Slot.TAIL, ("test",))
-    is_found = hidden.contain(facts)
-    is_found |= hidden.contain(Triples(facts.tail, facts.relation, facts.head)) & symmetric
+    reversed_facts = Triples(facts.tail, facts.relation, facts.head)
+    found = (hidden.contain(facts) | (hidden.contain(reversed_facts) & symmetric)).long()
+    if graph.test.weight is not None:
+        found = graph.test.confidence_of(facts).maximum(graph.test.confidence_of(reversed_facts) * symmetric)
     assert missing.probabilities is not None, "there is a calibration"
     bands, high = [], 1.1
     for low in BANDS:
         rows = (missing.probabilities >= low) & (missing.probabilities < high)
         bands.append(
-            HiddenBand(low, int(rows.sum()), float(missing.probabilities[rows].sum()), int(is_found[rows].sum()))
+            HiddenBand(low, int(rows.sum()), float(missing.probabilities[rows].sum()), found[rows].sum().item())
         )
         high = low
     return HiddenFacts(len(graph.test), len(graph.valid), bands)

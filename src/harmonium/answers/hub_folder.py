@@ -204,7 +204,7 @@ def _limits() -> str:
     return """## Limits
 
 Predictions repeat the regularities of the graph, and its errors and gaps with them. Entities that are not in the graph have
-no vectors; `harmonium add` gives them some from a few facts. Treat a predicted fact as a candidate to be checked.
+no vectors; `harmonium update` gives them some from a few facts. Treat a predicted fact as a candidate to be checked.
 """
 
 

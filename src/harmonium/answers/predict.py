@@ -269,14 +269,15 @@ def answer_all(
 ) -> Iterator[list[Answer]]:
     """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
 
-    Known facts are marked, or excluded by `new_only`. `allowed` (m,) are the only candidates; `types` keep those that
-    could fill the slot of the query's relation (all may, where the relation is asked for); an entity is related to
-    itself only where the relation has such facts. With `traits` too, a query that has one answer, which is known, gets
-    no other.
+    Known facts are marked, or excluded by `new_only`; facts known to be false are excluded. `allowed` (m,) are the only
+    candidates; `types` keep those that could fill the slot of the query's relation (all may, where the relation is asked
+    for); an entity is related to itself only where the relation has such facts. With `traits` too, a query that has one
+    answer, which is known, gets no other.
     """
     scorer, names = scorer.prepare(), vocabulary(graph, slot)
     known = graph.known_answers(slot, queries=queries)
     by_split = {split: graph.known_answers(slot, (split,), queries) for split in SPLITS}
+    rejected = graph.rejected_answers(slot)
     typed = None if types is None or slot is Slot.RELATION else types.candidates(slot, queries.relation)
     barred = None if allowed is None else torch.ones(len(names), dtype=torch.bool).index_fill(0, allowed, False)
     fit = None if calibration is None else calibration.fits.get(slot)
@@ -285,7 +286,7 @@ def answer_all(
         typed_pairs = None if typed is None or types is None else _typed_pairs(typed, types, slot, chunk)
         if typed_pairs is not None and traits is not None:
             typed_pairs = _without_second_answers(typed_pairs, known_pairs, traits.has_one_answer(slot)[chunk.relation])
-        mask = _mask(barred, typed_pairs, known_pairs if new_only else None)
+        mask = _mask(barred, typed_pairs, *([known_pairs] if new_only else []), rejected.of(chunk))
         best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
         in_split = {split: are_known(facts, slot, chunk, best.ids) for split, facts in by_split.items()}
         is_known = torch.stack(list(in_split.values())).any(0)  # (n, k)
@@ -316,8 +317,8 @@ def _without_second_answers(typed: Pairs, known: Pairs, has_one: Tensor) -> Pair
     return row[kept], candidate[kept]
 
 
-def _mask(barred: Tensor | None, typed: Pairs | None, known: Pairs | None) -> Mask:
-    """Exclude candidates by a flag for each (n_candidates,), those not among the typed pairs, and the known pairs."""
+def _mask(barred: Tensor | None, typed: Pairs | None, *excluded: Pairs) -> Mask:
+    """Exclude candidates by a flag for each (n_candidates,), those not among the typed pairs, and other pairs."""
 
     def mask(start: int, scores: Tensor) -> None:
         width = scores.shape[1]
@@ -327,8 +328,8 @@ def _mask(barred: Tensor | None, typed: Pairs | None, known: Pairs | None) -> Ma
             outside = torch.ones_like(scores, dtype=torch.bool)
             outside[select_block(typed, start, width)] = False
             scores.masked_fill_(outside, -torch.inf)
-        if known is not None:
-            exclude(known)(start, scores)
+        for pairs in excluded:
+            exclude(pairs)(start, scores)
 
     return mask
 

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,18 @@ from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import check_output_file
 
 KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
+RDF_KINDS = (".nt", ".ttl", ".nq", ".trig")
 ENDINGS = ".tsv, .csv, .jsonl, .parquet, .nt or .ttl"
-COLUMNS = {"head", "relation", "tail", "score"}  # of all results
+FACT = {"head", "relation", "tail"}
+RESULTS = (FACT | {"score"}, FACT | {"verdict"})  # columns of predicted and of judged facts; there may be others
 Row = dict[str, Any]
 
 
-def check_path(path: str | Path) -> None:
-    """Refuse a file that cannot be written before any work is done."""
+def check_path(path: str | Path, further: Sequence[str] = ()) -> None:
+    """Refuse a file that cannot be written before any work is done; RDF may have `further` endings."""
     path = Path(path)
     kind = strip_compression(path).suffix
-    if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
+    if kind not in (*KINDS, *further) or (kind == ".parquet" and path.suffix != kind):
         raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
     check_writable(path)
     if path.exists() and not _holds_results(path, kind):
@@ -54,19 +56,23 @@ def _holds_results(path: Path, kind: str) -> bool:
         return False
     try:
         if kind == ".parquet":
-            return parquet_columns(path) >= COLUMNS or not parquet_columns(path)
+            return _are_results(parquet_columns(path)) or not parquet_columns(path)
         with open_bytes(path) as file:
             head = file.read(1 << 16)
         line = head.partition(b"\n")[0].decode().rstrip("\r")
-        if not head or kind in (".nt", ".ttl"):
+        if not head or kind in RDF_KINDS:
             return not head or b"harmonium:" in head
         if kind == ".jsonl":
-            return set(json.loads(line)) >= COLUMNS
-        return set(next(csv.reader([line], delimiter="\t" if kind == ".tsv" else ","))) >= COLUMNS
+            return _are_results(set(json.loads(line)))
+        return _are_results(set(next(csv.reader([line], delimiter="\t" if kind == ".tsv" else ","))))
     except READ_ERRORS:
         return False
     except (ValueError, TypeError, StopIteration, RecursionError, csv.Error):  # a HarmoniumError is a ValueError
         return False
+
+
+def _are_results(columns: set[str]) -> bool:
+    return any(columns >= known for known in RESULTS)
 
 
 def parquet_columns(path: Path) -> set[str]:

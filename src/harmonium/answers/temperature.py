@@ -21,7 +21,7 @@ MAX_SCORES = 5_000_000  # computed for a fit
 def fit_temperature(
     scorer: Scorer, slot: Slot, facts: Triples, n_candidates: int, known: KnownAnswers | None = None
 ) -> float:
-    """T that maximises the likelihood of facts as answers drawn by softmax(T * score), on a sample of them.
+    """T that maximises the likelihood of facts, weighted if they are, as answers drawn by softmax(T * score).
 
     The softmax is over all candidates; with `known` over those that are not known answers.
     """
@@ -30,8 +30,10 @@ def fit_temperature(
     scores, _ = score_and_log_normaliser(scorer, slot, facts)
     temperatures = 2**EXPONENTS / _deviation(scorer, slot, facts[:100])
     log_normaliser = log_normalisers(scorer, slot, facts, temperatures, known)
-    losses = (log_normaliser - scores.cpu().double()[:, None] * temperatures).mean(0)  # (len(temperatures),)
-    return _minimum(temperatures.log(), losses)
+    losses = log_normaliser - scores.cpu().double()[:, None] * temperatures  # (n, len(temperatures))
+    if facts.weight is not None and facts.weight.any():
+        losses = losses * (facts.weight / facts.weight.max())[:, None]
+    return _minimum(temperatures.log(), losses.mean(0))
 
 
 @torch.no_grad()

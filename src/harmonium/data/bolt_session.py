@@ -30,13 +30,13 @@ def read_rows(
 
     A cell is text or null; that of a node is [identifier, name], that of a relationship its type.
     """
-    place = _address(address)
-    with _session(place, allow_internal, writes=False) as session:
+    server = _address(address)
+    with _session(server, allow_internal, writes=False) as session:
         result = session.run(query, parameters)
         yield [json.dumps([str(key) for key in tuple(result.keys())]).encode()]
         rows: list[list[Any]] = []
         for record in result:
-            rows.append([_cell(value, place) for value in record.values()])
+            rows.append([_cell(value, server) for value in record.values()])
             if len(rows) == ROWS:
                 yield [json.dumps(rows).encode()]
                 rows = []
@@ -79,10 +79,10 @@ def write_facts(
     A fact is [head, relation, tail, name of the head, name of the tail, properties]. Its nodes must exist, once each and
     with these names; relationships are merged by their type and `provenance`, so that writing again changes nothing.
     """
-    place = _address(address)
+    server = _address(address)
     facts = json.loads(Path(file).read_bytes())
-    with _session(place, allow_internal, writes=True) as session:
-        nodes = _find_nodes(session, place, {name: label for fact in facts for name, label in _ends(fact)})
+    with _session(server, allow_internal, writes=True) as session:
+        nodes = _find_nodes(session, server, {name: label for fact in facts for name, label in _ends(fact)})
         missing = [fact[:3] for fact in facts if not (fact[0] in nodes and fact[2] in nodes)]
         rows: dict[str, list[dict[str, Any]]] = {}
         for head, relation, tail, _, _, properties in facts:
@@ -92,7 +92,7 @@ def write_facts(
         count = 0
         for relation, facts_of_type in rows.items():
             for batch in _batches(facts_of_type, BATCH):
-                count += session.execute_write(_merge, merge_query(place, relation), batch, provenance)
+                count += session.execute_write(_merge, merge_query(server, relation), batch, provenance)
     yield [json.dumps({"written": count, "n_missing": len(missing), "missing": missing[:3]}).encode()]
 
 

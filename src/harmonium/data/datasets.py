@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harmonium.data.formats.source import Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 7
+CACHE_VERSION = 8
 PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 

@@ -1,10 +1,10 @@
-"""A knowledge graph: vocabularies, and facts in three splits."""
+"""A knowledge graph: vocabularies, facts in three splits, and facts known to be false."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ class Graph(Displayed):
     test: Triples
     name: str = "graph"
     notes: tuple[Note, ...] = ()  # for the user, such as duplicates that were dropped
+    rejected: Triples = field(default_factory=lambda: Triples.from_rows([]))  # known to be false: never proposed
 
     @property
     def n_entities(self) -> int:
@@ -88,11 +89,13 @@ class Graph(Displayed):
         )
 
     def fingerprint(self) -> str:
-        """Sizes and a checksum of the ids of all facts: equal when two processes train on the same graph."""
+        """Sizes and a checksum of the ids and weights of all facts: equal when two processes train on the same graph."""
         crc = 0
         for triples in self.splits.values():
             for slot in Slot:
                 crc = zlib.crc32(triples[slot].contiguous().numpy().data, crc)
+            if triples.weight is not None:
+                crc = zlib.crc32(triples.weight.contiguous().numpy().data, crc)
         return f"{self!r}, {crc:08x}"
 
     def facts(self, splits: Sequence[str] = SPLITS) -> Triples:
@@ -113,6 +116,10 @@ class Graph(Displayed):
                 keys.append(known.keys(chunk))
                 values.append(chunk[slot])
         return KnownAnswers(slot, CsrIndex.build(torch.cat(keys), torch.cat(values)), self.n_entities)
+
+    def rejected_answers(self, slot: Slot) -> KnownAnswers:
+        """The index of answers that are known to be false."""
+        return KnownAnswers.build(slot, self.rejected, self.n_entities)
 
     def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
         """relation -> entities seen in that slot of it: the candidates of a typed protocol."""

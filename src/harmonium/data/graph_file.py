@@ -2,6 +2,7 @@
 
 train.head, train.relation, ... test.tail   (n,) int64, so that a large file can be memory-mapped
 train.weight, ...                           (n,) float64, if facts have weights
+rejected.head, ...                          facts known to be false, if there are any
 entities.content, .offsets, .hashes, .order the identifiers (name_column.py); relations likewise
 entities.names.content, ...                 labels, if there are any
 
@@ -26,12 +27,14 @@ from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
 ENDING = ".graph"
+REJECTED = "rejected"
 
 
 def parts(graph: Graph) -> Iterator[bytes | memoryview]:
     """The contents of the file, in parts."""
-    tensors = {f"{split}.{slot.value}": triples[slot] for split, triples in graph.splits.items() for slot in Slot}
-    tensors |= {f"{split}.weight": facts.weight for split, facts in graph.splits.items() if facts.weight is not None}
+    columns = graph.splits | ({REJECTED: graph.rejected} if len(graph.rejected) else {})
+    tensors = {f"{name}.{slot.value}": triples[slot] for name, triples in columns.items() for slot in Slot}
+    tensors |= {f"{name}.weight": facts.weight for name, facts in columns.items() if facts.weight is not None}
     for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
         for prefix, names in ((name, vocabulary.ids), (f"{name}.names", vocabulary.labels)):
             if names is not None:
@@ -58,10 +61,13 @@ def load(path: Path) -> Graph:
         entities = _vocabulary(tensors, "entities", "entity")
         relations = _vocabulary(tensors, "relations", "relation")
         train, valid, test = (_triples(tensors, split, len(entities), len(relations)) for split in SPLITS)
+        rejected = train[:0]
+        if f"{REJECTED}.head" in tensors:
+            rejected = _triples(tensors, REJECTED, len(entities), len(relations))
         notes = tuple(Note.from_json(note) for note in about["notes"])
         if metadata.get("sha256") != _checksum(tensors, metadata["about"]):
             raise ValueError("its contents do not match its checksum")
-        return Graph(entities, relations, train, valid, test, name=str(about["name"]), notes=notes)
+        return Graph(entities, relations, train, valid, test, str(about["name"]), notes, rejected)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError, RuntimeError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error
 

@@ -50,6 +50,13 @@ class CsrIndex:
         within = torch.arange(len(row), device=keys.device) - (count.cumsum(0) - count)[row]
         return row, self.values[start[row] + within]
 
+    def draw(self, keys: Tensor, generator: torch.Generator) -> Tensor:
+        """(m,): a random value of each key that has any."""
+        start, count = self._spans(keys)
+        start, count = start[count > 0], count[count > 0]
+        within = torch.rand(len(count), generator=generator, device=count.device) * count
+        return self.values[start + within.long().minimum(count - 1)]
+
     def contains(self, keys: Tensor, values: Tensor) -> Tensor:
         """Whether each value was seen with its key: a binary search among the key's values."""
         low, count = self._spans(keys)
@@ -74,6 +81,13 @@ class KnownAnswers:
     slot: Slot
     index: CsrIndex
     n_entities: int
+
+    @classmethod
+    def build(cls, slot: Slot, facts: Triples, n_entities: int) -> KnownAnswers:
+        """The index of these facts; `Graph.known_answers` builds that of a large graph in parts."""
+        no_ids = facts.head[:0]
+        keys = cls(slot, CsrIndex(no_ids, no_ids.new_zeros(1), no_ids), n_entities).keys(facts)
+        return cls(slot, CsrIndex.build(keys, facts[slot]), n_entities)
 
     def keys(self, queries: Triples) -> Tensor:
         """The two given slots of each query as one number."""

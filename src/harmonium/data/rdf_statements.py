@@ -1,16 +1,20 @@
-"""RDF statements as facts and labels. Imports nothing heavy: files are parsed in a process of their own."""
+"""RDF statements as facts, labels and weights. Imports nothing heavy: files are parsed in a process of their own."""
+
+from __future__ import annotations
 
 import json
 import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
 from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.names import LINE_BREAKS
+from harmonium.data.rdf_annotations import REIFIES, STAR, Annotations, from_star
 from harmonium.runtime.errors import HarmoniumError
 
 PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
@@ -30,20 +34,32 @@ def pyoxigraph() -> Any:
 
 
 class Statements:
-    """Collects RDF statements: facts as ids, labels as names."""
+    """Collects RDF statements: facts as ids, labels as names, weights of facts."""
 
-    def __init__(self, splits: Sequence[str], literals: str, language: str) -> None:
+    def __init__(self, splits: Sequence[str], literals: str, language: str, weight: str | None = None) -> None:
         self.ox, self.literals = pyoxigraph(), literals
         self.languages = [language.lower().split("-")[0], None, "en"]  # of labels, the best first
         self.entities: dict[str, int] = {}
         self.relations: dict[str, int] = {}
-        self.rows = {split: array("q") for split in splits}  # head, relation, tail, head, ...
+        self.rows = {split: array("q") for split in splits}  # head, relation, tail, number of the graph, head, ...
         self.labels: dict[str, tuple[tuple[int, int], str]] = {}  # identifier -> preference (0 is best), label
         self.skipped: Counter[str] = Counter()
+        self.annotations = Annotations(weight)
 
-    def add(self, subject: Any, predicate: Any, object: Any, split: str = "train") -> None:
+    def add(self, subject: Any, predicate: Any, object: Any, split: str = "train", graph: str = "") -> None:
+        """Add a statement; what may be a weight waits until it is known what it is about."""
+        if isinstance(object, self.ox.Literal) and self.annotations.is_weight(predicate.value):
+            statement = subject, predicate, object, split, graph
+            self.annotations.deferred.append((identifier(subject), object, statement))
+        else:
+            self._add(subject, predicate, object, split, graph)
+
+    def _add(self, subject: Any, predicate: Any, object: Any, split: str, graph: str) -> None:
         is_literal = isinstance(object, self.ox.Literal)
-        if not isinstance(subject, self.ox.NamedNode | self.ox.BlankNode) or isinstance(object, self.ox.Triple):
+        if isinstance(object, self.ox.Triple) and predicate.value == REIFIES and self._is_fact(object):
+            fact = identifier(object.subject), identifier(object.predicate), identifier(object.object)
+            self.annotations.reified.setdefault(identifier(subject), []).append((fact, split))
+        elif isinstance(object, self.ox.Triple) or self._is_reifier(subject):
             self.skipped["statements about statements"] += 1
         elif is_literal and predicate.value in LABELS:
             self._add_label(identifier(subject), predicate.value, object)
@@ -53,12 +69,35 @@ class Statements:
             head, relation, tail = identifier(subject), identifier(predicate), identifier(object)
             if is_literal:
                 self.labels[tail] = (0, 0), object.value
-            ids = (
-                self.entities.setdefault(head, len(self.entities)),
-                self.relations.setdefault(relation, len(self.relations)),
-                self.entities.setdefault(tail, len(self.entities)),
-            )
-            self.rows[split].extend(ids)
+            self.rows[split].extend((*self.ids(head, relation, tail), self.annotations.graph_number(graph)))
+
+    def ids(self, head: str, relation: str, tail: str) -> tuple[int, int, int]:
+        """The ids of a fact; new names get the next ones."""
+        return (
+            self.entities.setdefault(head, len(self.entities)),
+            self.relations.setdefault(relation, len(self.relations)),
+            self.entities.setdefault(tail, len(self.entities)),
+        )
+
+    def _is_fact(self, triple: Any) -> bool:
+        """Whether a quoted triple is one between entities."""
+        return not isinstance(triple.object, self.ox.Triple) and (
+            self.literals == "keep" or not isinstance(triple.object, self.ox.Literal)
+        )
+
+    def _is_reifier(self, subject: Any) -> bool:
+        return isinstance(subject, self.ox.BlankNode) and identifier(subject) in self.annotations.reified
+
+    def finish(self) -> tuple[array[int], array[float], dict[int, float]]:
+        """Facts with a weight of their own (split, head, relation, tail, ...), their weights, and those of graphs."""
+        facts, graphs, others = self.annotations.weights()
+        for statement in others:
+            self._add(*statement)
+        rows, weights, splits = array("q"), array("d"), list(self.rows)
+        for fact, split, weight in facts:
+            rows.extend((splits.index(split), *self.ids(*fact)))
+            weights.append(weight)
+        return rows, weights, graphs
 
     def _add_label(self, name: str, predicate: str, literal: Any) -> None:
         language = literal.language.split("-")[0] if literal.language else None
@@ -79,14 +118,19 @@ def identifier(term: Any) -> str:
 
 
 def read_files(
-    files: dict[str, str], splits: list[str], literals: str, language: str, skip_lines: bool = False
+    files: dict[str, str],
+    splits: list[str],
+    literals: str,
+    language: str,
+    skip_lines: bool = False,
+    weight: str | None = None,
 ) -> Iterator[list[bytes]]:
-    """Messages of [JSON of new names, facts of each split]; at the end labels, and how much was skipped.
+    """Messages of [JSON of new names, facts of each split]; at the end weights, labels, and how much was skipped.
 
     Lines of N-Triples and N-Quads that cannot be read are an error, or skipped and counted.
     """
-    statements, bad_lines = Statements(splits, literals, language), BadLines()
-    sent = {"entities": 0, "relations": 0}
+    statements, bad_lines = Statements(splits, literals, language, weight), BadLines()
+    sent, ox = {"entities": 0, "relations": 0}, pyoxigraph()
 
     def batch() -> list[bytes]:
         names = {}
@@ -99,11 +143,14 @@ def read_files(
 
     for split, file in files.items():
         for number, quad in enumerate(parse(Path(file), bad_lines if skip_lines else None), start=1):
-            graph = getattr(quad.graph_name, "value", "").removeprefix(f"{NAMESPACE}split:")
-            statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split)
+            name = "" if isinstance(quad.graph_name, ox.DefaultGraph) else identifier(quad.graph_name)
+            graph = name.removeprefix(f"{NAMESPACE}split:")
+            statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split, name)
             if number % BATCH == 0:
                 yield batch()
+    rows, weights, graphs = statements.finish()
     yield batch()
+    yield [json.dumps({"graphs": list(graphs.items())}).encode(), rows.tobytes(), weights.tobytes()]
     labels = [(name, label) for name, (_, label) in statements.labels.items()]
     for start in range(0, len(labels), BATCH):
         yield [json.dumps({"labels": dict(labels[start : start + BATCH])}, ensure_ascii=False).encode()]
@@ -124,6 +171,23 @@ class _Text:
 
     def read(self, size: int = -1) -> bytes:
         block = self.file.read(size)
+        if b"\0" in block:
+            raise HarmoniumError(f"{self.path}: has zero bytes, as no RDF has; is the file damaged?")
+        return block
+
+
+class _StarText(_Text):
+    """The same with statements about statements of RDF-star as those of RDF 1.2; a line stays a line where it can."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        super().__init__(file, path)
+        self.number, self.rest = 1, b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self.rest) < size and (line := self.file.readline(MAX_LINE)):
+            self.rest += b"".join(from_star([line], self.number))
+            self.number += 1
+        block, self.rest = self.rest[:size], self.rest[size:]
         if b"\0" in block:
             raise HarmoniumError(f"{self.path}: has zero bytes, as no RDF has; is the file damaged?")
         return block
@@ -158,7 +222,7 @@ def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
             if has_lines and bad_lines is not None:
                 yield from _parse_lines(file, path, format, bad_lines)
             else:
-                yield from ox.parse(_Text(file, path), format=format)
+                yield from _parse_text(file, path, format, has_lines)
     except SyntaxError as error:
         advice = '; `--on-bad skip` (in Python: on_bad="skip") leaves out such lines' if has_lines else ""
         raise HarmoniumError(f"{path}:{error.lineno or 1}: not {format.name}: {error.msg}{advice}") from error
@@ -168,10 +232,32 @@ def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
         raise HarmoniumError(f"{path}: cannot be read ({error})") from error
 
 
+def _parse_text(file: IO[bytes], path: Path, format: Any, has_lines: bool) -> Iterator[Any]:
+    """All statements; lines with `<< s p o >>` as a subject, which only RDF-star had, are read too."""
+    ox, count = pyoxigraph(), 0
+    try:
+        for quad in ox.parse(_Text(file, path), format=format):
+            yield quad
+            count += 1
+    except SyntaxError as error:
+        if not has_lines or not _is_star(path, error.lineno or 1):
+            raise
+        with open_bytes(path) as again:
+            yield from islice(ox.parse(_StarText(again, path), format=format), count, None)
+
+
+def _is_star(path: Path, number: int) -> bool:
+    """Whether a line of a file has a statement as its subject, as RDF-star wrote it."""
+    with open_bytes(path) as file:
+        line = next(islice(iter(lambda: file.readline(MAX_LINE), b""), number - 1, None), b"")
+    return STAR.fullmatch(line) is not None
+
+
 def _parse_lines(file: IO[bytes], path: Path, format: Any, bad_lines: BadLines) -> Iterator[Any]:
     """The statements of the lines that can be read."""
     ox, number = pyoxigraph(), 0
     while block := [line for _ in range(LINES) if (line := file.readline(MAX_LINE))]:
+        block = [b"".join(from_star([line], position)) for position, line in enumerate(block, start=number + 1)]
         try:
             yield from list(ox.parse(b"".join(block), format=format))
         except (SyntaxError, ValueError):

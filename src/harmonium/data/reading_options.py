@@ -32,7 +32,7 @@ class Options:
     columns: Columns | None = None  # of head, relation and tail
     label_columns: Columns | None = None  # of readable names of head, relation and tail, or of head and tail
     type_columns: Columns | None = None  # of the types of head and tail, or of the head: facts (entity, type, ...)
-    weight_column: str | int | None = None  # of the weights of facts: finite, at least 0
+    weight_column: str | int | None = None  # of the weights of facts: finite, at least 0; of RDF the predicate
     delimiter: str | None = None  # of separated text
     header: bool | None = None  # whether the first row is one; default: if it looks like one
     quotes: bool | None = None  # whether " quotes cells; default: unless tabs separate them
@@ -71,9 +71,10 @@ class Options:
             raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {known}")
         return cls(**_canonical(keywords), progress=progress)
 
-    def refuse_table_options(self, location: object) -> None:
-        """Refuse options of tables for what is none: RDF, files of ids, a .graph file."""
-        if given := [name for name in TABLE_OPTIONS if getattr(self, name) is not None]:
+    def refuse_table_options(self, location: object, allowed: Sequence[str] = ()) -> None:
+        """Refuse options of tables for what is none: RDF (which has weights), files of ids, a .graph file."""
+        refused = [name for name in TABLE_OPTIONS if name not in allowed]
+        if given := [name for name in refused if getattr(self, name) is not None]:
             raise HarmoniumError(
                 f"{location}: it is no table, so it has no {given[0].replace('_', ' ')}; drop this option"
             )

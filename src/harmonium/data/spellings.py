@@ -57,12 +57,12 @@ def unite_names(graph: Graph, differences: Sequence[str]) -> tuple[Graph, dict[s
     of_relations = facts.relation.bincount(minlength=graph.n_relations)
     relations, relation, united_relations = _unite(graph.relations, of_relations, differences)
     splits = []
-    for triples in graph.splits.values():
+    for triples in (*graph.splits.values(), graph.rejected):
         head, tail = entity[triples.head], entity[triples.tail]
         ids = replace(triples, head=head, relation=relation[triples.relation], tail=tail)
         splits.append(ids[_first_rows(ids.to_rows())])
-    train, valid, test = splits
-    united = replace(graph, entities=entities, relations=relations, train=train, valid=valid, test=test)
+    train, valid, test, rejected = splits
+    united = Graph(entities, relations, train, valid, test, graph.name, graph.notes, rejected)
     return united, {"entities": united_entities, "relations": united_relations}
 
 

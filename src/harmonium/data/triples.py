@@ -65,6 +65,19 @@ class Triples:
         """(n,) float64: the weight of each fact, 1 where none is given."""
         return torch.ones(len(self), dtype=torch.float64) if self.weight is None else self.weight
 
+    def positive(self) -> Triples:
+        """Those whose weight is not 0: the others are as good as absent."""
+        if self.weight is None or bool((self.weight > 0).all()):
+            return self
+        return self[self.weight > 0]
+
+    def confidence_of(self, triples: Triples) -> Tensor:
+        """(m,) float64: how sure it is that triples are true: the weight of those that are facts, at most 1; others 0."""
+        rows, inverse = torch.cat([self.to_rows(), triples.to_rows()]).unique(dim=0, return_inverse=True)
+        confidence = torch.zeros(len(rows), dtype=torch.float64)
+        confidence[inverse[: len(self)]] = self.weights().clamp(max=1)
+        return confidence[inverse[len(self) :]]
+
     def to_rows(self) -> Tensor:
         """(n, 3), columns head, relation, tail."""
         return torch.stack([self.head, self.relation, self.tail], dim=1)

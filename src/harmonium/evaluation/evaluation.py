@@ -37,7 +37,7 @@ CANDIDATE_SPLITS = {
 Metrics = dict[str, float]  # by name; those of a part also have `queries`, their number
 
 
-def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None) -> str:
+def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None, is_weighted: bool = False) -> str:
     """The protocol in one line, to print beside the metrics."""
     candidates = {
         "full": "all entities are candidates",
@@ -51,6 +51,7 @@ def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None
         f"{protocol.ties} ties",
         f"unseen entities {protocol.unseen}",
     ]
+    parts += ["weighted metrics by the weights of facts"] * is_weighted
     return ", ".join([*parts, estimate.label] if estimate else parts)
 
 
@@ -74,7 +75,7 @@ class EvaluationSummary(Displayed):
 
     def describe(self) -> str:
         """The protocol in one line."""
-        return describe_protocol(self.protocol, self.estimate)
+        return describe_protocol(self.protocol, self.estimate, "weighted_mrr" in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,7 +110,8 @@ class EvaluationSummary(Displayed):
 
 
 def _short(metrics: Metrics) -> list[str]:
-    return [f"{name} {metrics[name]:.3f}" for name in ("mrr", "hits@1", "hits@10")]
+    shown = [name for name in ("mrr", "weighted_mrr", "hits@1", "hits@10") if name in metrics]
+    return [f"{name.replace('_', ' ')} {metrics[name]:.3f}" for name in shown]
 
 
 class _Stored(TypedDict):
@@ -145,6 +147,10 @@ class Evaluation(Tabular):
     def __repr__(self) -> str:
         graph = f"{self.graph.name} {self.protocol.split}"
         return one_line(self, graph, *_short(self.metrics), f"{len(self.ranks):,} queries")
+
+    def describe(self) -> str:
+        """The protocol in one line."""
+        return describe_protocol(self.protocol, self.estimate, self.ranks.weight is not None)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -229,7 +235,7 @@ def evaluate_scorer(
         candidates = graph.slot_candidates(slot, splits).to(device) if splits else None
         ranks = [rank(scorer, local.to(device), slot, known, candidates, chunk, progress)] if len(local) else []
         parts += ranks if world is None else chain(*world.all_gather(ranks))
-    all_ranks = Ranks.cat(parts)
+    all_ranks = Ranks.cat(parts).with_weights(triples)
     protocol = protocol if sampled else replace(protocol, sample=None)
     estimate = Estimate.from_ranks(all_ranks, protocol.ties, len(triples), total) if sampled else None
     return Evaluation(protocol, graph, all_ranks, estimate=estimate)

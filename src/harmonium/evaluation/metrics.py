@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
+from harmonium.data.triples import Triples
 from harmonium.runtime import schema
 
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
+WEIGHTED = tuple(f"weighted_{name}" for name in METRICS)  # the same, where facts have weights
 HITS = (1, 3, 10)
 Z = 1.96  # standard errors on either side of a 95 % interval
 TIES = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}  # share of its ties that the truth ranks behind
@@ -27,6 +29,7 @@ class Ranks:
     candidates: Tensor  # (n,) int64, the truth included
     relation: Tensor  # (n,) int64
     is_head: Tensor  # (n,) bool: the head was the open slot
+    weight: Tensor | None = None  # (n,) float64: of the fact, if facts have weights
 
     def __len__(self) -> int:
         return len(self.better)
@@ -36,27 +39,51 @@ class Ranks:
         return self.better, self.tied, self.candidates, self.relation, self.is_head
 
     def __getitem__(self, index: Tensor | slice) -> Ranks:
-        return Ranks(*(column[index] for column in self.columns))
+        ranks = Ranks(*(column[index] for column in self.columns))
+        return ranks if self.weight is None else replace(ranks, weight=self.weight[index])
 
     @classmethod
     def cat(cls, parts: Sequence[Ranks]) -> Ranks:
-        """All queries of all parts, in order."""
+        """All queries of all parts, in order, without weights."""
         return cls(*(torch.cat(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
+
+    def with_weights(self, facts: Triples) -> Ranks:
+        """With the weights of the facts, if they have any, of which these are the ranks: one side after the other."""
+        if facts.weight is None:
+            return self
+        return replace(self, weight=facts.weight.double().cpu().repeat(len(self) // len(facts)))
 
     def values(self, ties: str = "realistic") -> Tensor:
         """(n,) float64 ranks from 1; among its ties the truth ranks in the middle, first, or last."""
         return 1 + self.better.double() + TIES[ties] * self.tied.double()
 
     def metrics(self, ties: str = "realistic") -> dict[str, float]:
-        """mr, mrr, hits@1/3/10 and amri = 1 - (mr - 1) / (mr expected by chance - 1)."""
+        """mr, mrr, hits@1/3/10 and amri = 1 - (mr - 1) / (mr expected by chance - 1).
+
+        Each query counts once. Where facts have weights there are the same metrics again, as weighted means over the
+        queries: weighted_mr and so on.
+        """
+        metrics = self._metrics(ties, torch.Tensor.mean)
+        if self.weight is None:
+            return metrics
+        share = self.weight / self.weight.max() if len(self) else self.weight  # their sum may be too large for a number
+        weighted = self._metrics(ties, lambda values: (share * values).sum() / share.sum())
+        return metrics | dict(zip(WEIGHTED, weighted.values(), strict=True))
+
+    def _metrics(self, ties: str, mean: Callable[[Tensor], Tensor]) -> dict[str, float]:
         if not len(self):
             return dict.fromkeys(METRICS, math.nan)
         ranks = self.values(ties)
-        mr = ranks.mean().item()
-        chance = (self.candidates.double() + 1).mean().item() / 2
-        hits = {f"hits@{k}": (ranks <= k).double().mean().item() for k in HITS}
+        mr = mean(ranks).item()
+        chance = mean(self.candidates.double() + 1).item() / 2
+        hits = {f"hits@{k}": mean((ranks <= k).double()).item() for k in HITS}
         amri = 1 - (mr - 1) / (chance - 1) if chance > 1 else math.nan
-        return {"mr": mr, "mrr": ranks.reciprocal().mean().item(), **hits, "amri": amri}
+        return {"mr": mr, "mrr": mean(ranks.reciprocal()).item(), **hits, "amri": amri}
+
+
+def decisive(metrics: Mapping[str, float], name: str) -> float:
+    """The metric by which models are compared: the weighted one, where facts have weights."""
+    return metrics.get(f"weighted_{name}", metrics[name])
 
 
 @dataclass(frozen=True)
@@ -118,6 +145,12 @@ _StoredMetrics = TypedDict(  # null: undefined, as amri is where chance cannot f
         "hits@3": float | None,
         "hits@10": float | None,
         "amri": float | None,
+        "weighted_mr": NotRequired[float | None],
+        "weighted_mrr": NotRequired[float | None],
+        "weighted_hits@1": NotRequired[float | None],
+        "weighted_hits@3": NotRequired[float | None],
+        "weighted_hits@10": NotRequired[float | None],
+        "weighted_amri": NotRequired[float | None],
         "queries": NotRequired[schema.Count],
     },
 )

@@ -26,19 +26,28 @@ KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass;
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
 
 
-def cross_entropy(vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(
+    vectors: Tensor,
+    core: Tensor,
+    candidates: Tensor,
+    target: Tensor,
+    smoothing: float = 0.0,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The mean over queries; vectors (1 + rank, m, d), N (rank, rank), candidates (n, d), target (m,): the true ones.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one.
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one. The loss of
+    a query is multiplied by its weight (m,), where there are any.
     """
-    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing)  # type: ignore[no-untyped-call]
+    shares = vectors.new_full((len(target),), 1 / len(target)) if weights is None else weights / len(target)
+    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing, shares)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float
+        ctx: Any, vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float, shares: Tensor
     ) -> Tensor:
         dtype = operand_dtype(vectors)
         operand = _pad_rows(candidates, dtype)
@@ -51,32 +60,35 @@ class _CrossEntropy(torch.autograd.Function):
             if keeps:
                 kept.append(products)
         ctx.smoothing, ctx.n_candidates = smoothing, len(candidates)
-        ctx.save_for_backward(vectors, core, operand, target, log_normaliser, *kept)
-        return loss.mean()
+        ctx.save_for_backward(vectors, core, operand, target, shares, log_normaliser, *kept)
+        return loss @ shares
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
-        vectors, core, operand, target, log_normaliser, *kept = ctx.saved_tensors
-        n, scale = ctx.n_candidates, g / len(target)
-        mixed = _mix_directions(core, vectors).to(operand.dtype)
-        moments, dcandidates = torch.empty_like(vectors), None  # moments: M
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        vectors, core, operand, target, shares, log_normaliser, *kept = ctx.saved_tensors
+        n, scale = ctx.n_candidates, g * shares
+        mixed = mix_directions(core, vectors, operand.dtype)
+        moments: list[Tensor] = []  # M, by blocks of queries
+        dcandidates = None
         for number, part in enumerate(_query_blocks(vectors, len(operand))):
             products = kept[number] if kept else _multiply(vectors[:, part].to(operand.dtype), operand)
             if not kept:
                 score_rows(products, core, target[part], n, ctx.smoothing)
             weights = weigh_rows(
-                products, log_normaliser[part], target[part], scale, n, ctx.smoothing, operand.dtype
+                products, log_normaliser[part], target[part], scale[part], n, ctx.smoothing, operand.dtype
             ).flatten(0, 1)  # G (1 + rank) * b rows
-            moments[:, part] = _matmul(weights, operand).view(moments[:, part].shape)
+            moments.append(_matmul(weights, operand).view(len(vectors), -1, vectors.shape[-1]))
             if ctx.needs_input_grad[2]:
                 part_gradient = _matmul(weights.T, mixed[:, part].flatten(0, 1))
                 dcandidates = part_gradient if dcandidates is None else dcandidates.add_(part_gradient)
-        dcore = moments[1:].flatten(1) @ vectors[1:].flatten(1).T
+        moment = moments[0] if len(moments) == 1 else torch.cat(moments, dim=1)
+        dcore = (moment[1:].transpose(0, 1) @ vectors[1:].permute(1, 2, 0)).sum(0)  # a small product for each query
         return (
-            _mix_directions(core, moments),
+            mix_directions(core, moment, moment.dtype),
             dcore,
             None if dcandidates is None else dcandidates[:n],
+            None,
             None,
             None,
         )
@@ -117,7 +129,7 @@ def weigh_rows(
     smoothing: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """(1 + rank, b, n): G, the gradient of scale () times the sum of the losses, from what `score_rows` left."""
+    """(1 + rank, b, n): G, the gradient of the sum of scale (b,) times the losses, from what `score_rows` left."""
     if products.is_cuda and products.dtype == torch.float32 and has_triton():
         from harmonium.kernels import triton_cross_entropy
 
@@ -128,7 +140,7 @@ def weigh_rows(
         g -= smoothing / n_candidates
     g[:, n_candidates:] = 0
     g.scatter_add_(1, target[:, None], g.new_full((len(g), 1), smoothing - 1))
-    weights[0] = g.mul_(scale)
+    weights[0] = g.mul_(scale[:, None])
     torch.mul(products[1:], g, out=weights[1:])
     return weights
 
@@ -164,8 +176,12 @@ def _matmul(left: Tensor, right: Tensor) -> Tensor:
     return left @ right
 
 
-def _mix_directions(core: Tensor, vectors: Tensor) -> Tensor:
+def mix_directions(core: Tensor, vectors: Tensor, dtype: torch.dtype) -> Tensor:
     """v_0 and 2 sum_l N_kl v_l of vectors (1 + rank, m, d)."""
     if len(vectors) == 1:
-        return vectors
-    return torch.cat([vectors[:1], (2 * core @ vectors[1:].flatten(1)).view_as(vectors[1:])])
+        return vectors.to(dtype)
+    if vectors.is_cuda and vectors.dtype == torch.float32 and has_triton():
+        from harmonium.kernels import triton_cross_entropy
+
+        return triton_cross_entropy.mix_directions(core, vectors.contiguous(), dtype)
+    return torch.cat([vectors[:1], (2 * core @ vectors[1:].flatten(1)).view_as(vectors[1:])]).to(dtype)

@@ -53,15 +53,21 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
 
 
 def cross_entropy(
-    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float = 0.0
+    form: QuadraticForm,
+    slot_maps: Sequence[SlotMapLike],
+    candidates: Tensor,
+    target: Tensor,
+    smoothing: float = 0.0,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """The mean cross-entropy of the true candidate, target (sum of b,), of each query of all slot maps against all.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one.
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one. The loss of
+    a query is multiplied by its weight (sum of b,), where there are any.
     """
     if _fastest == "reference":
-        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing)
-    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing)
+        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing, weights)
+    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing, weights)
 
 
 def sampled_scores(

@@ -16,11 +16,26 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
 
 
 def cross_entropy(
-    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float
+    form: QuadraticForm,
+    slot_maps: Sequence[SlotMapLike],
+    candidates: Tensor,
+    target: Tensor,
+    smoothing: float,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """The mean cross-entropy of the true candidates, target (sum of b,), against all candidates (n, slot_dim)."""
+    """The mean cross-entropy of the true candidates, target (sum of b,), against all candidates (n, slot_dim).
+
+    The loss of a query is multiplied by its weight (sum of b,), where there are any.
+    """
     scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
-    return F.cross_entropy(scores, target, label_smoothing=smoothing)
+    return weighted_cross_entropy(scores, target, smoothing, weights)
+
+
+def weighted_cross_entropy(scores: Tensor, target: Tensor, smoothing: float, weights: Tensor | None) -> Tensor:
+    """The mean over rows (m, n) of the cross-entropy of the true column (m,), times the weight of the row (m,)."""
+    if weights is None:
+        return F.cross_entropy(scores, target, label_smoothing=smoothing)
+    return (weights * F.cross_entropy(scores, target, label_smoothing=smoothing, reduction="none")).mean()
 
 
 def sampled_scores(

@@ -18,9 +18,11 @@ from torch.utils.checkpoint import checkpoint
 from harmonium.kernels import blockwise
 from harmonium.kernels.cross_entropy import cross_entropy as projected_cross_entropy
 from harmonium.kernels.gather import gather_dot, gather_rows
-from harmonium.kernels.interfaces import Loss, SlotMapLike
+from harmonium.kernels.interfaces import ElementwiseProduct, Loss, SlotMapLike
 from harmonium.kernels.precision import operand_dtype
 from harmonium.kernels.quadratic_form import QuadraticForm
+from harmonium.kernels.reference import weighted_cross_entropy
+from harmonium.kernels.scaled_columns import scaled_columns
 
 MAX_SQUARES = 1024  # products of two coordinates kept for every candidate
 PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
@@ -42,19 +44,20 @@ def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -
 
 
 def cross_entropy(
-    form: QuadraticForm, slot_maps: Sequence[SlotMapLike], candidates: Tensor, target: Tensor, smoothing: float
+    form: QuadraticForm,
+    slot_maps: Sequence[SlotMapLike],
+    candidates: Tensor,
+    target: Tensor,
+    smoothing: float,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """The mean cross-entropy of the true candidates (sum of b,) of all slot maps against all candidates."""
+    """The mean cross-entropy, weighted if there are weights, of the true candidates (sum of b,) of all slot maps."""
     if not can_share(form, slot_maps[0]):
         scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
-        return F.cross_entropy(scores, target, label_smoothing=smoothing)
-    vectors = torch.cat([linear_query(form, slot_map)[0] for slot_map in slot_maps])[None]  # (1, m, slot_dim)
-    core = vectors.new_zeros(0, 0)
-    if form.core is not None and form.basis is not None:
-        core, basis = form.core, form.basis
-        directions = torch.cat([slot_map.pull_back(basis.T) for slot_map in slot_maps])  # (m, rank, slot_dim)
-        vectors = torch.cat([vectors, directions.transpose(0, 1)])
-    return projected_cross_entropy(vectors, core, candidates, target, smoothing)
+        return weighted_cross_entropy(scores, target, smoothing, weights)
+    vectors = torch.cat([query_vectors(form, slot_map) for slot_map in slot_maps], dim=1)  # (1 + rank, m, slot_dim)
+    core = vectors.new_zeros(0, 0) if form.core is None else form.core
+    return projected_cross_entropy(vectors, core, candidates, target, smoothing, weights)
 
 
 def sampled_scores(
@@ -95,6 +98,16 @@ def shared_scores(form: QuadraticForm, slot_map: SlotMapLike, table: Tensor, ids
         return products[:, 0] + constant
     projected = products[:, 1:].mT  # (b, n, rank)
     return products[:, 0] + ((projected @ form.core) * projected).sum(-1) + constant
+
+
+def query_vectors(form: QuadraticForm, slot_map: SlotMapLike) -> Tensor:
+    """(1 + rank, b, slot_dim): the linear query, then the pulled-back directions of the form's basis."""
+    if form.basis is None:
+        return linear_query(form, slot_map)[0][None]
+    product = slot_map.product()
+    if isinstance(product, ElementwiseProduct):
+        return scaled_columns(product.known, torch.cat([form.vector[None], form.basis.T]))
+    return torch.cat([linear_query(form, slot_map)[0][None], slot_map.pull_back(form.basis.T).transpose(0, 1)])
 
 
 def linear_query(form: QuadraticForm, slot_map: SlotMapLike) -> tuple[Tensor, Tensor]:

@@ -208,6 +208,24 @@ def scaled_columns_kernel(matrix, scales, out, count, width, SIZE: tl.constexpr)
     tl.store(out + g.to(tl.int64) * count + k, tl.load(matrix + k, mask=live) * scale, mask=live)
 
 
+@triton.jit(do_not_specialize=["rows", "plane"])
+def scaled_columns_gradients_kernel(g, matrix, scales, dmatrix, dscales, rows, width, plane, COUNT: tl.constexpr,
+                                    PADDED: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):  # fmt: skip
+    """The gradients of ROWS rows and SIZE columns: in the matrix, and the part of these rows of that in the scales."""
+    first, j = tl.program_id(0).to(tl.int64) * ROWS, tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    k = tl.arange(0, PADDED)
+    inside = (k < COUNT)[:, None] & (j < width)[None, :]
+    scale = tl.load(scales + k[:, None] * width + j[None, :], mask=inside, other=0.0)
+    total = tl.zeros((PADDED, SIZE), tl.float32)
+    for row in range(first, tl.minimum(first + ROWS, rows)):
+        cells = row * width + j
+        part = tl.load(g + k.to(tl.int64)[:, None] * plane + cells[None, :], mask=inside, other=0.0)
+        tl.store(dmatrix + cells, tl.sum(part * scale, 0), mask=j < width)
+        total += part * tl.load(matrix + cells, mask=j < width, other=0.0)[None, :]
+    part_of_rows = tl.program_id(0) * COUNT * width
+    tl.store(dscales + part_of_rows + k[:, None] * width + j[None, :], total, mask=inside)
+
+
 @triton.jit(do_not_specialize=["n"])
 def unit_rows_kernel(rows, unit, inverse_length, n, d, ROWS: tl.constexpr, SIZE: tl.constexpr):
     i, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)

@@ -10,6 +10,7 @@ from harmonium.kernels.triton_kernels import (
     adagrad_kernel,
     complex_product_gradients_kernel,
     complex_product_kernel,
+    scaled_columns_gradients_kernel,
     scaled_columns_kernel,
     sum_of_cubes_gradient_kernel,
     sum_of_cubes_kernel,
@@ -26,6 +27,19 @@ def scaled_columns(matrix: Tensor, scales: Tensor) -> Tensor:
             matrix.contiguous(), scales.contiguous(), out, matrix.numel(), matrix.shape[1], SIZE=4096
         )
     return out
+
+
+def scaled_columns_gradients(g: Tensor, matrix: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of `scaled_columns` in the matrix and in the scales, for g (g, m, n)."""
+    (n_rows, width), count, rows, size = matrix.shape, len(scales), 16, 128
+    dmatrix, dscales = torch.zeros_like(matrix), scales.new_zeros(triton.cdiv(n_rows, rows), count, width)
+    if count and matrix.numel():
+        grid = len(dscales), triton.cdiv(width, size)
+        scaled_columns_gradients_kernel[grid](
+            g.contiguous(), matrix.contiguous(), scales.contiguous(), dmatrix, dscales, n_rows, width, n_rows * width,
+            COUNT=count, PADDED=triton.next_power_of_2(count), ROWS=rows, SIZE=size, num_warps=4,
+        )  # fmt: skip
+    return dmatrix, dscales.sum(0)
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -212,6 +212,11 @@ class BatchScorer:
         """(b, relation_dim)."""
         return F.embedding(self.batch.relation, self.relations)
 
+    def weights(self, times: int) -> Tensor | None:
+        """(times * b,): the weights of the facts, so many times one after the other; None without any."""
+        weight = self.batch.weight
+        return None if weight is None else weight.to(self.relations.dtype).repeat(times)
+
     @cached_property
     def reciprocal_ids(self) -> Tensor:
         return self.batch.relation + self.n_relations
@@ -252,18 +257,25 @@ class BatchScorer:
         scores = [dispatch.all_scores(self.form, slot_map, candidates) for _, candidates in blocks]
         return scores[0] if len(scores) == 1 else torch.cat(scores, dim=1)
 
-    def entity_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
-        """The mean cross-entropy of the true heads and tails against all entities (see `dispatch.cross_entropy`)."""
+    def entity_cross_entropy(self, smoothing: float = 0.0, answer_weights: Tensor | None = None) -> Tensor:
+        """The mean cross-entropy of the true tails, then heads against all entities (see `dispatch.cross_entropy`).
+
+        Each query counts with the weight of its fact and, where given, times that of its answer, (2b,).
+        """
         batch, entities = self.batch, self._gather_once()
         if self.reciprocal and self.dropout is None:  # both sides are tail queries
             slot_dim = self.entity_rows.shape[-1]
             maps = [SlotMap(self.composition, Slot.TAIL, self.entity_rows, self.relation_rows, slot_dim)]
         else:
             maps = [self.slot_map(Slot.TAIL), self.slot_map(Slot.HEAD)]
-        return dispatch.cross_entropy(self.form, maps, entities, torch.cat([batch.tail, batch.head]), smoothing)
+        target = torch.cat([batch.tail, batch.head])
+        weights = self.weights(2)
+        if answer_weights is not None:
+            weights = answer_weights if weights is None else weights * answer_weights
+        return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights)
 
     def relation_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
-        """The mean cross-entropy of the true relations against all relation vectors.
+        """The mean cross-entropy of the true relations against all relation vectors; each fact counts with its weight.
 
         With reciprocal relations the first vector is the answer for a triple, the second one for the reversed triple.
         """
@@ -271,7 +283,7 @@ class BatchScorer:
         if self.reciprocal:
             maps.append(self._relation_map(reverse=True))
             target = torch.cat([target, self.reciprocal_ids])
-        return dispatch.cross_entropy(self.form, maps, self.relations, target, smoothing)
+        return dispatch.cross_entropy(self.form, maps, self.relations, target, smoothing, self.weights(len(maps)))
 
     def _relation_map(self, reverse: bool = False) -> SlotMap:
         """How relation vectors become composed vectors with the triples, or with the reversed ones."""

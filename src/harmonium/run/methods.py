@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import harmonium
 
 NAMES = (
-    "add", "classify", "complete", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "score",
-    "serve",
+    "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "score",
+    "serve", "update",
 )  # fmt: skip
 
 
@@ -33,9 +33,9 @@ class RunMethods:
     """What can be asked of a run."""
 
     if TYPE_CHECKING:  # a function in a class is a method: type checkers know its parameters and results
-        add = harmonium.add
         classify = harmonium.classify
         complete = harmonium.complete
+        diff = harmonium.diff
         evaluate = harmonium.evaluate
         explain = harmonium.explain
         export = harmonium.export
@@ -45,6 +45,7 @@ class RunMethods:
         report = harmonium.report
         score = harmonium.score
         serve = harmonium.serve
+        update = harmonium.update
 
 
 for _name in NAMES:

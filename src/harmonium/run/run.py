@@ -7,6 +7,7 @@
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
     selection.json      how the settings were chosen, where they were
+    updates.jsonl       changes since the training, and update.0001.safetensors, ...: what undoes each (updates.py)
 
 and, once they were asked for, files computed from these (`manifest.keep`):
 
@@ -34,15 +35,18 @@ from safetensors import SafetensorError
 
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
+from harmonium.data.triples import Triples
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.evaluation.metrics import read_metrics
 from harmonium.model.build import build_model, title
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest as manifests
+from harmonium.run import updates
 from harmonium.run.environment import environment
 from harmonium.run.manifest import Manifest
 from harmonium.run.methods import RunMethods
 from harmonium.run.selection import Selection
+from harmonium.run.updates import Update
 from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
@@ -94,6 +98,12 @@ class Run(RunMethods, Displayed):
     path: Path | None = None
     environment: dict[str, str] = field(default_factory=environment)  # where it was trained
     selection: Selection | None = None  # how the settings were chosen; none: they were given
+    updates: tuple[Update, ...] = ()  # changes since the training, the last one last
+
+    @property
+    def rejected(self) -> Triples:
+        """Facts known to be false, which are never proposed."""
+        return self.graph.rejected
 
     @property
     def metrics(self) -> Metrics:
@@ -133,6 +143,7 @@ class Run(RunMethods, Displayed):
         }
         if self.selection is not None:
             files[SELECTION] = storage.to_json(self.selection.to_json())
+        files |= updates.to_files(self.updates)
         records = {name: storage.write(folder / name, content) for name, content in files.items()}
         manifests.write(folder, self._manifest(records))
         return [*files, manifests.NAME]
@@ -193,7 +204,8 @@ def _read_files(path: Path, manifest: Manifest) -> Run:
         with manifests.unreadable(path / SELECTION):
             stored = storage.read_verified(path / SELECTION, manifest.files[SELECTION])
             selection = Selection.from_json(json.loads(stored))
-    return Run(config, graph, model.eval(), history, evaluation, path, manifest.environment, selection)
+    log = updates.read_files(path, manifest)
+    return Run(config, graph, model.eval(), history, evaluation, path, manifest.environment, selection, log)
 
 
 def _read_model(path: Path, config: Config, graph: Graph) -> GradientGraph:

@@ -168,6 +168,13 @@ class TrainConfig:
         least=0,
         most=0.999,
     )
+    frequency_weight: float = option(
+        0.0,
+        "Share of a query's weight that follows the frequency of its answer, the rest being even (train.loss=full); "
+        "Zhang 2020 used 0.9. Below 1.",
+        least=0,
+        most=0.999,
+    )
     vector_dropout: float = option(
         0.0,
         "Dropout on the coordinates of a query's known vectors; candidates are kept whole. Below 1.",
@@ -179,6 +186,12 @@ class TrainConfig:
         "Dropout on the coordinates of composed vectors, the same for all candidates of a query. Below 1.",
         least=0,
         most=0.999,
+    )
+    weight_power: float = option(
+        1.0,
+        "Power of the weights of facts: above 1 doubtful facts count for less than their weights say, at 0 like others.",
+        least=0,
+        most=100,
     )
     relation_prediction: float = option(
         0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0, most=1e6

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import tomllib
 import types
 import typing
@@ -19,6 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from harmonium.runtime.errors import HarmoniumError
 
+NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")  # .05 and 5., which TOML refuses
 TOO_LARGE = 2**63  # for PyTorch's integers
 Overrides = Sequence[str] | Mapping[str, Any]  # `key=value` each, or values by name, perhaps in groups
 Settings = TypeVar("Settings")
@@ -199,9 +201,11 @@ def _plain(value: Any) -> Any:
 
 
 def _parse(text: str) -> Any:
-    """A value in TOML's notation; bare words are text, `none` is no value."""
+    """A value in TOML's notation, or a number such as .05; bare words are text, `none` is no value."""
     if text == "none":
         return None
+    if NUMBER_WITHOUT_ZERO.fullmatch(text):
+        return float(text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, LookupError, RecursionError):

@@ -10,12 +10,14 @@ import torch
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.evaluation.metrics import decisive
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.run import History
 from harmonium.runtime.config import Config, EvaluateConfig, TrainConfig
 from harmonium.runtime.device import pick_device, use_threads
 from harmonium.runtime.errors import out_of_memory_error
+from harmonium.training.relative_weights import relative_weights
 from harmonium.training.state import Progress, TrainingState
 
 
@@ -36,7 +38,7 @@ def fit(
     if settings.threads:
         use_threads(settings.threads)
     model.move_to(device, settings.entity_storage)
-    state = TrainingState(model, graph.split("train").to(device), settings)
+    state = TrainingState(model, relative_weights(graph.split("train"), settings.weight_power).to(device), settings)
     validation = validation_sample(graph, settings)
     if checkpoints:
         checkpoints.restore(state)
@@ -58,7 +60,7 @@ def fit(
                         row["seconds"] = state.seconds
                         if on_validation:
                             on_validation(row)
-                        state.judge(row["valid"][settings.metric])
+                        state.judge(decisive(row["valid"], settings.metric))
                 state.next_epoch()
             if checkpoints:
                 checkpoints.after_last_step(state)

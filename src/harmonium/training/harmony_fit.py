@@ -2,7 +2,7 @@
 
 A quadratic part is added to the plain score (quadratic_regression.py), its prior chosen by cross-validation over facts,
 made smaller where held-out ranks are better so, and both are folded back into W and b within the cap on W. Held-out facts
-also say whether the model gained.
+also say whether the model gained. Where facts have weights, all means over them are weighted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from harmonium.training.quadratic_regression import (
     fit_quadratic_parts,
     gather_questions,
 )
+from harmonium.training.relative_weights import relative_weights
 
 DEFAULT_RANK = 4
 SPREADS = (0.003, 0.01, 0.03, 0.1)  # of the prior, in nats
@@ -129,14 +130,17 @@ def fit_harmony(model: GradientGraph, graph: Graph, config: Config) -> HarmonyFi
     if model.world is not None:
         raise HarmoniumError("W and b are fitted after training by one process; set train.harmony=joint")
     limit = _Limit(config.model, min(config.model.rank or DEFAULT_RANK, model.form.dim))
-    facts, seed = sample_facts(model, graph, config.train.seed), config.train.seed
+    graph, seed = replace(graph, valid=graph.valid.positive()), config.train.seed
+    facts = sample_facts(model, graph, seed)
     if len(facts) < MIN_FACTS:
         return _without_facts(model, limit)
+    facts = relative_weights(facts)
+    weight = torch.ones(()) if facts.weight is None else facts.weight
     questions = validation_questions(model, graph, facts, seed)
     folds = _CrossValidation.fit(questions, Folds.draw(facts, graph.n_entities, seed), limit, seed)
-    spread = max(SPREADS, key=lambda spread: folds.log_likelihood(spread).mean().item())
-    factor, mrr = _choose_factor(_reciprocal_ranks(model, graph, facts, folds, spread))
-    likelihood = Comparison.of(folds.log_likelihood(0.0), folds.log_likelihood(spread, factor))
+    spread = max(SPREADS, key=lambda spread: (weight * folds.log_likelihood(spread)).mean().item())
+    factor, mrr = _choose_factor(_reciprocal_ranks(model, graph, facts, folds, spread) * weight)
+    likelihood = Comparison.of(weight * folds.log_likelihood(0.0), weight * folds.log_likelihood(spread, factor))
     fitted = fit_quadratic_parts(questions, limit.rank, SPREADS[: SPREADS.index(spread) + 1], _generator(seed))[-1]
     form = limit.harmony(limit.apply(fitted).times(factor), model.form.fold().vector)
     return HarmonyFit(form, limit.settings_of(form), len(facts), spread, fitted.scale, factor, likelihood, mrr)

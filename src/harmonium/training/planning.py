@@ -29,6 +29,7 @@ from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.setting_values import Overrides
 from harmonium.training.cost import count_parameters, count_tables, free_memory, now, time_steps
 from harmonium.training.fit import validation_sample
+from harmonium.training.relative_weights import relative_weights
 from harmonium.training.search import for_vectors
 from harmonium.training.state import TrainingState
 from harmonium.training.train import Base, given_settings, load_graph, read_settings
@@ -109,7 +110,8 @@ def _measure(
     """Seconds of a step, seconds of a training by what takes them, and bytes by what they hold."""
     settings, protocol, start = config.train, config.evaluate, now()
     model = build_model(config.model, graph.n_entities, graph.n_relations, settings.seed)
-    state = TrainingState(model.move_to(device, settings.entity_storage), graph.train.to(device), settings)
+    train = relative_weights(graph.train, settings.weight_power).to(device)
+    state = TrainingState(model.move_to(device, settings.entity_storage), train, settings)
     step, building = state.training_step, now() - start
     step_seconds = time_steps(state)
     start = now()

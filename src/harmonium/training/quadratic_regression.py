@@ -40,26 +40,31 @@ class Questions:
     composed: Tensor  # (q, n, dim)
     linear: Tensor  # (q, n): scores of the plain model
     log_weight: Tensor  # (q, n): log of the number of candidates that each one stands for; -inf: does not compete
+    weight: Tensor  # (q,): of the fact that is the answer, 1 where facts have none
 
     def __len__(self) -> int:
         return len(self.linear)
 
     def __getitem__(self, rows: Tensor) -> Questions:
-        return Questions(self.composed[rows], self.linear[rows], self.log_weight[rows])
+        return Questions(self.composed[rows], self.linear[rows], self.log_weight[rows], self.weight[rows])
 
     @classmethod
     def cat(cls, parts: Sequence[Questions]) -> Questions:
-        columns = zip(*((part.composed, part.linear, part.log_weight) for part in parts), strict=True)
+        columns = zip(*((part.composed, part.linear, part.log_weight, part.weight) for part in parts), strict=True)
         return cls(*(torch.cat(column) for column in columns))
 
     def log_likelihood(self, scores: Tensor) -> Tensor:
         """(q,): of the true answers, by scores (q, n)."""
         return scores[:, 0] - (scores + self.log_weight).logsumexp(1)
 
+    def mean_log_likelihood(self, scores: Tensor) -> Tensor:
+        """The mean over questions, weighted by the facts' weights."""
+        return (self.weight * self.log_likelihood(scores)).mean()
+
     def residual(self, scores: Tensor) -> Tensor:
-        """(q, n): the gradient of the log-likelihood in the scores, which is truth - probability."""
+        """(q, n): the gradient of the weighted log-likelihood in the scores, which is truth - probability."""
         probability = (scores + self.log_weight).softmax(1)
-        return torch.cat([1 - probability[:, :1], -probability[:, 1:]], dim=1)
+        return torch.cat([1 - probability[:, :1], -probability[:, 1:]], dim=1) * self.weight[:, None]
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,8 @@ def gather_questions(
         vectors = scorer.entity_vectors.of(torch.cat([chunk[slot][:, None], wrong], dim=1))
         composed = scorer.slot_map(slot, chunk).beside_candidates().apply(vectors)
         log_weight = torch.cat([torch.zeros_like(log_weight[:, :1]), log_weight], dim=1)
-        parts.append(Questions(composed, composed @ scorer.form.vector, log_weight))
+        weight = log_weight.new_ones(len(chunk)) if chunk.weight is None else chunk.weight.to(log_weight.dtype)
+        parts.append(Questions(composed, composed @ scorer.form.vector, log_weight, weight))
     return Questions.cat(parts)
 
 
@@ -154,7 +160,7 @@ def fit_scale(questions: Questions) -> float:
     log_scale = questions.linear.new_zeros(())
 
     def loss(log_scale: Tensor) -> Tensor:
-        likelihood = questions.log_likelihood(log_scale.exp() * questions.linear).mean()
+        likelihood = questions.mean_log_likelihood(log_scale.exp() * questions.linear)
         return log_scale.square() / (2 * len(questions)) - likelihood
 
     (log_scale,) = minimise(loss, log_scale)
@@ -189,7 +195,7 @@ def _fit_core(
         core = (free + free.T) / 2
         prior = (core / spread).square().sum() + (log_scale - math.log(start.scale)).square()
         scores = log_scale.exp() * questions.linear + quadratic(projected, core)
-        return prior / (2 * len(questions)) - questions.log_likelihood(scores).mean()
+        return prior / (2 * len(questions)) - questions.mean_log_likelihood(scores)
 
     log_scale, free = minimise(loss, start.core.new_tensor(math.log(start.scale)), start.core * unit)
     return replace(start, scale=math.exp(log_scale.item()), core=(free + free.T) / (2 * unit))

@@ -1,4 +1,4 @@
-"""Regularisers: penalties on the vectors of a batch, means over its triples.
+"""Regularisers: penalties on the vectors of a batch, means over its triples, each with its weight if it has one.
 
 With reciprocal relations a triple (head, r, tail) also stands for (tail, r', head), and the mean is over both.
 """
@@ -28,12 +28,13 @@ def regularisation(scorer: BatchScorer, settings: TrainConfig) -> Tensor | None:
 def n3(scorer: BatchScorer) -> Tensor:
     """N3: |head|_3^3 + |relation|_3^3 + |tail|_3^3 (Lacroix et al. 2018)."""
     parts = scorer.composition.parts
-    return _mean(scorer, sum_of_cubes(scorer.entity_rows, parts), sum_of_cubes(scorer.relation_rows, parts))
+    entities, relations = (_scaled(scorer, rows, 3) for rows in (scorer.entity_rows, scorer.relation_rows))
+    return _mean(scorer, sum_of_cubes(entities, parts), sum_of_cubes(relations, parts))
 
 
 def f2(scorer: BatchScorer) -> Tensor:
     """F2: |head|^2 + |relation|^2 + |tail|^2."""
-    return _mean(scorer, _squares(scorer.entity_rows), _squares(scorer.relation_rows))
+    return _mean(scorer, _squares(scorer, scorer.entity_rows), _squares(scorer, scorer.relation_rows))
 
 
 def dura(scorer: BatchScorer, entities: float = 1.0) -> Tensor:
@@ -47,12 +48,18 @@ def dura(scorer: BatchScorer, entities: float = 1.0) -> Tensor:
         head, tail = scorer.entity_rows, torch.cat([tail, head])
     tails = SlotMap(scorer.composition, Slot.TAIL, head, relation, tail.shape[-1])
     heads = SlotMap(scorer.composition, Slot.HEAD, relation, tail, head.shape[-1])
-    queries = [_squares(slot_map.transpose(scorer.form.vector)) for slot_map in (tails, heads)]
-    return _mean(scorer, entities * _squares(scorer.entity_rows), queries[0] + queries[1])
+    queries = [_squares(scorer, slot_map.transpose(scorer.form.vector)) for slot_map in (tails, heads)]
+    return _mean(scorer, entities * _squares(scorer, scorer.entity_rows), queries[0] + queries[1])
 
 
-def _squares(vectors: Tensor) -> Tensor:
-    return vectors.square().sum()
+def _squares(scorer: BatchScorer, rows: Tensor) -> Tensor:
+    return _scaled(scorer, rows, 2).square().sum()
+
+
+def _scaled(scorer: BatchScorer, rows: Tensor, power: int) -> Tensor:
+    """Rows (b or 2b, dim) such that the sums of their powers are multiplied by the weights of the facts."""
+    weights = scorer.weights(len(rows) // len(scorer.batch))
+    return rows if weights is None else rows * weights.pow(1 / power)[:, None]
 
 
 def _mean(scorer: BatchScorer, entities: Tensor, directions: Tensor) -> Tensor:

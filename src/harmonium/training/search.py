@@ -28,6 +28,7 @@ from harmonium.runtime.device import pick_device, use_threads
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.cost import count_parameters, count_tables, free_memory, time_steps
 from harmonium.training.fit import fit
+from harmonium.training.relative_weights import relative_weights
 from harmonium.training.state import Progress, TrainingState
 
 FINAL_SHARE = 0.5  # of the budget is kept for the final training
@@ -238,8 +239,9 @@ class _Selector:
 
     def _time_epoch(self, config: Config) -> float:
         model = build_model(config.model, self.graph.n_entities, self.graph.n_relations, config.train.seed)
-        state = TrainingState(model.move_to(self.device), self.graph.train.to(self.device), config.train)
-        steps = math.ceil(len(self.graph.train) / config.train.batch_size)
+        train = relative_weights(self.graph.train, config.train.weight_power).to(self.device)
+        state = TrainingState(model.move_to(self.device), train, config.train)
+        steps = math.ceil(len(train) / config.train.batch_size)
         return steps * time_steps(state, seconds=0.3)
 
     # Trials ----------------------------------------------------------------------------------------------------------
@@ -320,14 +322,18 @@ class HeldOut:
     def reciprocal_ranks(
         self, config: Config, device: torch.device, progress: Callable[[Progress], None] | None
     ) -> Tensor:
-        """(2 n,): of the heads and the tails of the facts, under a model trained with these settings."""
+        """(2 n,): of the heads and the tails of the facts, under a model trained with these settings.
+
+        Where facts have weights they are multiplied by them, so that their mean is the weighted one.
+        """
         config = for_vectors(config)
         model = build_model(config.model, self.train.n_entities, self.train.n_relations, config.train.seed)
         history = fit(model, self.train, config, progress)
         if history.stopped.startswith("interrupted"):
             raise KeyboardInterrupt
         evaluation = evaluate_scorer(model, self.known, EvaluateConfig(split="valid"), self.facts, device=device)
-        return 1 / evaluation.ranks.values("realistic").cpu()
+        reciprocal, weight = 1 / evaluation.ranks.values("realistic").cpu(), evaluation.ranks.weight
+        return reciprocal if weight is None or not weight.any() else reciprocal * weight / weight.mean()
 
 
 def held_out_parts(graph: Graph, seed: int) -> list[HeldOut]:

@@ -23,7 +23,7 @@ from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.distributed import World
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.entity_store import HostStore, make_entity_store
-from harmonium.training.losses import TypeHead, contrastive_loss, contrastive_scores
+from harmonium.training.losses import TypeHead, answer_weights, contrastive_loss, contrastive_scores, query_weights
 from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
 from harmonium.training.optimisers import make_optimiser, make_row_optimiser, scheduled_rate
 from harmonium.training.regularisers import regularisation
@@ -73,6 +73,7 @@ class TrainingStep:
         self.replay = None
         if device.type == "cuda" and self.entity_store is None and model.form.is_capturable:
             self.replay = CudaGraphReplay()
+        self.answer_weights = answer_weights(train, model.n_entities, settings.frequency_weight)
         self.warm_up_steps = 3  # before the CUDA graph is captured
         self.sorts_by_relation = sorts_by_relation(model, settings, device)
         self.relation_capacity = model.n_relations  # distinct relations that a step has space for
@@ -202,12 +203,15 @@ class TrainingStep:
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
             scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch, self._dropout(self.generator))
         if settings.loss == "full":
-            return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing), scorer)
+            weights = None if self.answer_weights is None else query_weights(self.answer_weights, sample.batch)
+            return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing, weights), scorer)
+
+        weights = scorer.weights(len(sample.negatives))
 
         def contrast(scores: Tensor, queries: slice) -> Tensor:
             if sample.logq_correction is not None:
                 scores = scores - sample.logq_correction[queries]
-            return contrastive_loss(scores, settings)
+            return contrastive_loss(scores, settings, None if weights is None else weights[queries])
 
         shared = any(len(ids) < len(sample.batch) for ids in sample.negatives.values())
         if not shared:  # perhaps block by block, which saves memory
@@ -360,6 +364,8 @@ def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
         raise HarmoniumError(
             f"train.label_smoothing needs a softmax, not train.loss={settings.loss}; set train.loss=full or sampled"
         )
+    if settings.frequency_weight and settings.loss != "full":
+        raise HarmoniumError("train.frequency_weight needs the loss against all entities; set train.loss=full")
     if settings.dura and not model.composition.is_linear:
         raise HarmoniumError(
             f"train.dura needs a composition that is linear in each slot, which {model.composition.name} is not; "
@@ -406,10 +412,10 @@ def distinct_entities(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Te
     sizes = [len(batch), len(batch), *(ids.numel() for ids in negatives.values())]
     head, tail, *parts = torch.split(positions, sizes)
     corrupted = {slot: part.view_as(negatives[slot]) for slot, part in zip(negatives, parts, strict=True)}
-    return distinct, Triples(head, batch.relation, tail), corrupted
+    return distinct, Triples(head, batch.relation, tail, batch.weight), corrupted
 
 
 def distinct_relations(batch: Triples, capacity: int) -> tuple[Tensor, Triples]:
     """The distinct relations of a batch sorted by relation, padded to `capacity`, and the batch as positions among them."""
     positions, ids = number_runs(batch.relation, capacity)
-    return ids, Triples(batch.head, positions, batch.tail)
+    return ids, Triples(batch.head, positions, batch.tail, batch.weight)

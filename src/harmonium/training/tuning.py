@@ -9,6 +9,7 @@ from typing import Any
 from harmonium.data.compressed import create_file
 from harmonium.data.graph import Graph
 from harmonium.data.reading_options import split_keywords
+from harmonium.evaluation.metrics import decisive
 from harmonium.model.build import build_model
 from harmonium.runtime.config import Config
 from harmonium.runtime.displayed import Displayed, one_line
@@ -188,7 +189,7 @@ def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:
     metric = base.train.metric
 
     def report(row: dict[str, Any]) -> None:
-        trial.report(row["valid"][metric], row["epoch"])
+        trial.report(decisive(row["valid"], metric), row["epoch"])
         if trial.should_prune():
             raise TrialPruned
 
@@ -201,7 +202,7 @@ def _run_trial(trial: Any, base: Config, graph: Graph, ranges: Ranges) -> float:
         raise TrialPruned from error
     if history.stopped.startswith("interrupted"):
         raise KeyboardInterrupt
-    return max(float(row["valid"][metric]) for row in history.rows if "valid" in row)
+    return max(decisive(row["valid"], metric) for row in history.rows if "valid" in row)
 
 
 def _has_effect(key: str, config: Config) -> bool:

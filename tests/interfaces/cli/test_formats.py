@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from command_line import FACT, FAST
+from command_line import FACT, FAST, judge_some
 from harmonium.data.formats import FOLDERS, WRITERS
 from harmonium.interfaces.cli import app as cli
 from harmonium.interfaces.cli.console import FORMATS
@@ -48,10 +48,12 @@ CALLS = {
     "dynamics": ["{run}", *FACT],
     "density": ["{run}"],
     "gain": ["{run}"],
+    "diff": ["{run}", "{run}"],
+    "review": ["{run}", "--judgements", "{tmp}/judged.sqlite"],
     "info": ["{run}"],
     "doctor": ["{space}/family"],
     "convert": ["{space}/family", "{tmp}/copy", "--overwrite"],
-    "add": ["{run}", "{tmp}/new.tsv", "--overwrite", "--out", "{tmp}/more"],
+    "update": ["{run}", "--add", "{tmp}/new.tsv", "--overwrite", "--out", "{tmp}/more"],
     "export": ["{run}", "{tmp}/vectors.npz", "--overwrite"],
 }
 
@@ -64,6 +66,7 @@ def test_every_command_that_prints_results_has_a_format() -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_every_format_can_be_parsed(call, workspace: Path, run: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "new.tsv").write_text("person 99\tnext\tperson 8\n", encoding="utf-8")
+    judge_some(tmp_path / "judged.sqlite")
     words = [word.format(space=workspace, run=run, tmp=tmp_path) for word in CALLS[name]]
     printed = {}
     for kind in FORMATS:

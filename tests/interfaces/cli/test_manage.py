@@ -1,25 +1,40 @@
-"""The commands add and export."""
+"""The commands update and export."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from harmonium.run.run import Run
 
-def test_add_a_new_entity(call, run: Path, tmp_path: Path) -> None:
-    facts, out = tmp_path / "facts.tsv", tmp_path / "more"
-    facts.write_text("Zoe\tnext\tperson 3\nperson 3\tbefore\tZoe\nperson 1\ttwin\tperson 2\n", encoding="utf-8")
-    result = call("add", run, facts, "--out", out)
-    assert result.out.startswith("1 new entities from 2 facts: Zoe\nnote: 1 "), result.err
+
+def test_update_and_undo(call, run: Path, tmp_path: Path) -> None:
+    facts, wrong, out = tmp_path / "facts.tsv", tmp_path / "wrong.tsv", tmp_path / "more"
+    facts.write_text("Zoe\tnext\tperson 3\nperson 3\tbefore\tZoe\nZoe\tknows\tperson 2\n", encoding="utf-8")
+    wrong.write_text("person 1\tnext\tperson 5\n", encoding="utf-8")
+    result = call("update", run, "--add", facts, "--remove", wrong, "--out", out)
+    assert result.out.startswith("3 facts added, 0 removed, 1 more recorded as false"), result.err
+    assert "new entities: Zoe" in result.out and "new relations: knows" in result.out
     assert f"run folder: {out}" in result.out
     assert "Zoe" in call("predict", out, "--head", "person 3", "--relation", "before", "--top", 5).out
-    printed = json.loads(call("add", run, facts, "--out", out, "--overwrite", "--format", "json").out)
-    assert (printed["entities"], printed["facts"], printed["metrics"]["mrr"] > 0) == (["Zoe"], 2, True)
-    exists = call("add", run, facts, "--out", out)
-    assert (exists.code, "--out" in exists.err) == (2, True)
-    facts.write_text("Zoe\tknows\tperson 3\n", encoding="utf-8")
-    unknown = call("add", run, facts, "--out", tmp_path / "new")
-    assert (unknown.code, "no relation named 'knows'" in unknown.err) == (2, True)
+    printed = json.loads(call("update", run, "--add", facts, "--out", out, "--overwrite", "--format", "json").out)
+    assert (printed["new_entities"], printed["added"], printed["metrics"]["mrr"] > 0) == (["Zoe"], 3, True)
+    assert printed["command"].startswith("harmonium ") and len(printed["updates"]) == 1
+    undone = call("update", out, "--undo", "--out", tmp_path / "before")
+    assert "undone; 0 updates are left" in undone.out, undone.err
+    assert Run.load(tmp_path / "before").fingerprint == Run.load(run).fingerprint
+
+
+def test_an_update_says_where_it_goes(call, run: Path, tmp_path: Path) -> None:
+    facts, before = tmp_path / "facts.tsv", Run.load(run).fingerprint
+    facts.write_text("Zoe\tnext\tperson 3\n", encoding="utf-8")
+    nowhere = call("update", run, "--add", facts)
+    assert (nowhere.code, "--overwrite to replace the run itself" in nowhere.err) == (2, True)
+    itself = call("update", run, "--add", facts, "--out", run)
+    assert (itself.code, "exists" in itself.err) == (2, True)
+    nothing = call("update", run, "--out", tmp_path / "new")
+    assert (nothing.code, "nothing to update" in nothing.err) == (2, True)
+    assert Run.load(run).fingerprint == before and not (tmp_path / "new").exists()
 
 
 def test_export_refuses_to_overwrite(call, run: Path, tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ class StubNeo4j:
 
 @pytest.mark.network
 def test_from_a_neo4j_stub_and_back(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("neo4j")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NEO4J_PASSWORD", "s3cret")
     database = StubNeo4j()

@@ -15,7 +15,7 @@ from harmonium.data.reading_options import Options
 from harmonium.interfaces.cli import reading
 from small import family
 
-GRAPH_COMMANDS = ("info", "doctor", "convert", "train", "plan", "tune", "complete", "add", "evaluate")
+GRAPH_COMMANDS = ("info", "doctor", "convert", "train", "plan", "tune", "complete", "update", "evaluate")
 FACT_COMMANDS = ("score", "predict", "classify", "density")
 
 
@@ -107,15 +107,17 @@ def test_queries_are_skipped_with_counts(call, run: Path, tmp_path: Path) -> Non
     assert "unknown entity: queries.tsv:2 (nobody" in " ".join(answered.err.split())
 
 
-def test_new_facts_with_unknown_relations_are_skipped(call, run: Path, tmp_path: Path) -> None:
+def test_bad_rows_of_an_update_are_skipped(call, run: Path, tmp_path: Path) -> None:
     facts = tmp_path / "facts.csv"
     facts.write_text("head,relation,tail\nnew one,next,person 1\nnew one,likes,person 2\nnew one,,person 3\n")
-    refused = call("add", run, facts, "--out", tmp_path / "more")
+    refused = call("update", run, "--add", facts, "--out", tmp_path / "more")
     assert (refused.code, "the relation is empty" in refused.err) == (2, True)
-    added = call("add", run, facts, "--out", tmp_path / "more", "--on-bad", "skip")
+    added = call("update", run, "--add", facts, "--out", tmp_path / "more", "--on-bad", "skip")
     assert added.code == 0, added.err
-    assert "1 new entities from 1 facts: new one" in added.words
-    assert "skipped 1 facts of 1 unknown relations: likes" in added.words and "the relation is empty" in added.words
+    assert "2 facts added" in added.words and "new entities: new one" in added.words
+    assert "new relations: likes" in added.words and "the relation is empty" in added.words
+    refused = call("update", run, "--remove", facts, "--out", tmp_path / "less", "--on-bad", "skip")
+    assert "skipped 2 facts to remove with unknown names" in refused.words, refused.err
 
 
 def test_reading_options_do_not_go_with_a_run(call, run: Path) -> None:

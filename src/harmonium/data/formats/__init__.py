@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from harmonium.data import graph_file
+from harmonium.data.columns import WEIGHT
 from harmonium.data.compressed import create_file, strip_compression
 from harmonium.data.formats import (
     csv,
@@ -50,7 +51,7 @@ def read(path: Path, options: Options) -> Source:
     for module in FORMATS.values():
         if module.detect(path, options):
             if module in NO_TABLES:
-                options.refuse_table_options(path)
+                options.refuse_table_options(path, ("weight_column",) if module is rdf else ())
             source: Source = module.read(path, options)
             return source
     content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
@@ -82,18 +83,32 @@ def write(graph: Graph, out: Path, to: str) -> list[Note]:
 
     In a folder the files of an earlier graph are replaced, and those of anyone else are an error or stay.
     """
-    splits = [split for split, triples in graph.splits.items() if len(triples)]
+    splits, notes = (
+        [split for split, triples in graph.splits.items() if len(triples)],
+        _notes_of_weights(graph, out, to),
+    )
     if to == "graph":
         with create_file(out) as file:
             file.writelines(graph_file.parts(graph))
     elif strip_compression(out).suffix == f".{to}":
         WRITERS[to].write(graph, out, splits, alone=True)
         if len(splits) > 1 and to in ("nt", "ttl"):
-            return [Note(f"{out.name}: {', '.join(splits)} are merged; a folder or .nq keeps them apart")]
+            notes.append(Note(f"{out.name}: {', '.join(splits)} are merged; a folder or .nq keeps them apart"))
     else:
         with replace_files(out) as folder:
             _write_folder(graph, folder, to, splits)
-    return []
+    return notes
+
+
+def _notes_of_weights(graph: Graph, out: Path, to: str) -> list[Note]:
+    """How the weights of facts are read again, where that needs an option; or that the format has none."""
+    if to == "graph" or all(triples.weight is None for triples in graph.splits.values()):
+        return []
+    if to in FOLDERS:
+        return [Note(f"{out.name}: {to} has no weights of facts, so they are left out; other formats keep them")]
+    if WRITERS[to] is rdf:
+        return []
+    return [Note(f"{out.name}: the column {WEIGHT} has the weights of facts; --weight-column {WEIGHT} reads them")]
 
 
 def _write_folder(graph: Graph, folder: Path, to: str, splits: Sequence[str]) -> None:

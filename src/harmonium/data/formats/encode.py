@@ -67,8 +67,31 @@ def _drop_repeated(splits: dict[str, Triples]) -> list[Note]:
         if count := int(repeated.sum()):
             text = f"{split}: dropped {count:,} repeated triples of {len(triples):,}"
             notes.append(Note(text, "repeated", split, count))
-            splits[split] = select_triples(triples, ~repeated)
+            kept = select_triples(triples, ~repeated)
+            if triples.weight is not None:
+                kept, differing = _with_largest_weights(kept, triples[repeated])
+                text = f"{split}: {differing:,} facts are given with different weights; the largest counts"
+                notes += [Note(text, "different weights", split, differing)] * bool(differing)
+            splits[split] = kept
     return notes
+
+
+def _with_largest_weights(facts: Triples, repeated: Triples) -> tuple[Triples, int]:
+    """Facts with the largest weight that they or their repetitions have, and how many had different ones."""
+    weight, differing = facts.weights().clone(), 0
+    again = _weight_table(repeated).group_by(COLUMNS).agg(pl.max(WEIGHT).alias("most"), pl.min(WEIGHT).alias("least"))
+    for start in range(0, len(facts), CHUNK):
+        table = _weight_table(facts[start : start + CHUNK]).with_row_index("row", offset=start)
+        table = table.join(again, on=COLUMNS, how="inner")
+        rows = torch.from_numpy(table["row"].to_numpy().astype(np.int64))
+        weight[rows] = torch.from_numpy(table.select(pl.max_horizontal(WEIGHT, "most")).to_series().to_numpy().copy())
+        differing += len(table.filter((pl.col("most") != pl.col(WEIGHT)) | (pl.col("least") != pl.col(WEIGHT))))
+    return replace(facts, weight=weight), differing
+
+
+def _weight_table(facts: Triples) -> pl.DataFrame:
+    table = pl.DataFrame(facts.to_rows().numpy(), schema=list(COLUMNS))
+    return table.with_columns(pl.Series(WEIGHT, facts.weights().numpy()))
 
 
 def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
@@ -76,7 +99,7 @@ def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
     if not weights:
         return []
     low, high = min(float(weight.min()) for weight in weights), max(float(weight.max()) for weight in weights)
-    text = f"weights from {low:g} to {high:g} are kept with the facts (of a repeated fact the first); training ignores them"
+    text = f"facts have weights from {low:g} to {high:g}: training and evaluation count them accordingly"
     return [Note(text, "weights", "", sum(map(len, weights)))]
 
 

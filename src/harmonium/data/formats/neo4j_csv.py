@@ -65,8 +65,8 @@ def read(path: Path, options: Options) -> Source:
     folder = path.parent if path.is_file() else path
     tables = _tables(folder)
     if path.is_file():
-        own = _table(path)
-        tables = [table for table in tables if not table.has_facts] + ([own] if own else [])
+        named_table = _table(path)
+        tables = [table for table in tables if not table.has_facts] + ([named_table] if named_table else [])
     facts = [table for table in tables if table.has_facts]
     if missing := [table for table in facts if "relation" not in table.positions]:
         raise HarmoniumError(f"{missing[0].file}: relationships without a column :TYPE; add it with their type")

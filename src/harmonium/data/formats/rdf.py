@@ -2,25 +2,28 @@
 
 rdfs:label and skos:prefLabel become labels: in the language asked for, else without language, else English, else any.
 Other literals are skipped and counted, or kept as entities. A named graph urn:harmonium:split:test puts facts into that
-split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were.
+split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were. A weight said about a
+statement (`<< s p o >> :confidence 0.3`) or about the named graph of a fact is the weight of the fact: rdf_annotations.py.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
 import numpy as np
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
+from harmonium.data.columns import COLUMNS, WEIGHT
 from harmonium.data.compressed import create_file, find_file, strip_compression
 from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.rdf_annotations import REIFIES
 from harmonium.data.rdf_statements import LABELS, NAMESPACE, Statements, pyoxigraph
 from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
@@ -30,6 +33,7 @@ from harmonium.runtime.limited_process import Limits, stream
 ENDINGS = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+GRAPH = "graph"  # the column of the number of a fact's named graph
 MEMORY = 1 << 28  # bytes for the reader of a small file
 
 
@@ -45,6 +49,7 @@ def read(path: Path, options: Options) -> Source:
     arguments = {
         "files": {split: str(file) for split, file in files.items()},
         "splits": SPLITS, "literals": options.literals, "language": options.language, "skip_lines": options.on_bad == "skip",
+        "weight": options.weight_column,
     }  # fmt: skip
     reader, limits = "harmonium.data.rdf_statements:read_files", Limits.of(files.values(), MEMORY)
     for message, *rows in stream(reader, arguments, limits, str(path)):
@@ -58,10 +63,14 @@ class StatementCollector(Statements):
     def __init__(self, options: Options) -> None:
         super().__init__(SPLITS, options.literals, options.language)
         self.notes: list[Note] = []
+        self.weight, self.weighted = options.weight_column, AnnotatedFacts()
         self.bad_rows = SkippedRows(options.on_bad)
 
     def receive(self, message: dict[str, Any], rows: Sequence[bytes]) -> None:
-        """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`."""
+        """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`; at last weights."""
+        if "graphs" in message:
+            self.weighted = AnnotatedFacts.of(rows, dict(message["graphs"]))
+            return
         for words, names in (
             (self.entities, message.get("entities", ())),
             (self.relations, message.get("relations", ())),
@@ -75,24 +84,74 @@ class StatementCollector(Statements):
             self.bad_rows.add(file, reason, count, {f":{number}": text for number, text in examples})
 
     def source(self, name: str, location: str) -> Source:
-        if not any(self.rows.values()) and self.bad_rows.total:
+        if self.annotations.deferred:  # statements were added one by one
+            rows, weights, graphs = self.finish()
+            self.weighted = AnnotatedFacts.of([rows.tobytes(), weights.tobytes()], graphs)
+        columns = [*COLUMNS, GRAPH]
+        arrays = {split: np.frombuffer(rows, np.int64).reshape(-1, 4) for split, rows in self.rows.items()}
+        tables = {split: pl.DataFrame(rows, schema=columns) for split, rows in arrays.items()}
+        tables, notes = self.weighted.join(tables)
+        if self.weight is not None and not self.weighted.is_any:
+            raise HarmoniumError(
+                f"{location}: no statement about a fact or its graph has the predicate '{self.weight}'; name another one "
+                "with --weight-column, or drop this option"
+            )
+        if not any(map(len, tables.values())) and self.bad_rows.total:
             raise self.bad_rows.nothing_left(location)
-        if not any(self.rows.values()):
+        if not any(map(len, tables.values())):
             raise HarmoniumError(f"{location}: no facts between entities in it ({dict(self.skipped) or 'it is empty'})")
-        tables = {split: np.frombuffer(rows, np.int64).reshape(-1, 3) for split, rows in self.rows.items() if rows}
         skipped = [Note(f"skipped {count:,} {kind}", "skipped", "", count) for kind, count in self.skipped.items()]
         entities, relations = list(self.entities), list(self.relations)
         labels = {name: label for name, (_, label) in self.labels.items()}
         return Source(
             name,
-            {split: pl.DataFrame(rows, schema=list(COLUMNS)) for split, rows in tables.items()},
+            {split: table for split, table in tables.items() if len(table)},
             entities,
             relations,
             _readable(entities, labels),
             _readable(relations, labels),
-            [*self.notes, *skipped],
+            [*self.notes, *skipped, *notes],
             self.bad_rows,
         )
+
+
+@dataclass(frozen=True)
+class AnnotatedFacts:
+    """Facts with weights of their own, and the weights of graphs by number."""
+
+    facts: pl.DataFrame | None = None  # split (position in SPLITS), head, relation, tail, weight
+    graphs: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: Sequence[bytes], graphs: Mapping[int, float]) -> Self:
+        """From rows of split, head, relation and tail, and their weights."""
+        ids = np.frombuffer(columns[0], np.int64).reshape(-1, 4)
+        weights = pl.Series(WEIGHT, np.frombuffer(columns[1], np.float64))
+        return cls(pl.DataFrame(ids, schema=["split", *COLUMNS]).with_columns(weights), graphs)
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.graphs) or (self.facts is not None and len(self.facts) > 0)
+
+    def join(self, tables: dict[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], list[Note]]:
+        """Tables of facts and their graphs with weights, if anything has one: a fact's own, else its graph's, else 1.
+
+        Of several weights the largest counts. A fact that is only quoted, with a weight, is a fact too.
+        """
+        if not self.is_any:
+            return {split: table.drop(GRAPH) for split, table in tables.items()}, []
+        own = self.facts if self.facts is not None else pl.DataFrame(schema={"split": pl.Int64})
+        best = own.group_by(*COLUMNS, maintain_order=True).agg(pl.first("split"), pl.max(WEIGHT))
+        asserted = pl.concat([table.select(COLUMNS) for table in tables.values()])
+        quoted = best.join(asserted, on=COLUMNS, how="anti", maintain_order="left")
+        by_graph = pl.col(GRAPH).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
+        weighted = {}
+        for number, (split, table) in enumerate(tables.items()):
+            table = table.join(best.select(*COLUMNS, WEIGHT), on=COLUMNS, how="left", maintain_order="left")
+            table = table.with_columns(pl.coalesce(WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
+            weighted[split] = pl.concat([table, quoted.filter(pl.col("split") == number).select(*COLUMNS, WEIGHT)])
+        text = f"{len(quoted):,} facts are stated only in quotes (<< ... >>), with a weight; they are read as facts"
+        return weighted, [Note(text, "quoted", "", len(quoted))] * bool(len(quoted))
 
 
 def _readable(ids: list[str], labels: dict[str, str]) -> dict[str, str]:
@@ -121,7 +180,10 @@ def term(name: str, label: str | None = None) -> Any:
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
-    """The facts of these splits and the labels of everything in them; N-Quads keep the splits as named graphs."""
+    """The facts of these splits, their weights and the labels of everything in them.
+
+    N-Quads keep the splits as named graphs. A weight is said about a reifier of the fact (RDF 1.2).
+    """
     as_quads = strip_compression(path).suffix == ".nq" and len(splits) > 1
     _serialize(path, _statements(graph, splits, as_quads))
 
@@ -132,12 +194,18 @@ def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator
     relations = [term(name) for name in graph.relations.ids]
     for split in splits:
         context = [ox.NamedNode(f"{NAMESPACE}split:{split}")] if as_quads else []
-        for head, relation, tail in graph.splits[split].to_rows().tolist():
+        facts, kind = graph.splits[split], ox.Quad if as_quads else ox.Triple
+        weights = [1.0] * len(facts) if facts.weight is None else facts.weight.tolist()
+        for number, (head, relation, tail) in enumerate(facts.to_rows().tolist()):
             subject = entities[head]
             if isinstance(subject, ox.Literal):  # which no subject may be
                 subject = term(graph.entities.ids[head])
-            kind = ox.Quad if as_quads else ox.Triple
-            yield kind(subject, relations[relation], entities[tail], *context)
+            fact = subject, relations[relation], entities[tail]
+            yield kind(*fact, *context)
+            if weights[number] != 1:
+                node = ox.BlankNode(f"harmoniumWeight{split}{number}")
+                yield kind(node, ox.NamedNode(REIFIES), ox.Triple(*fact), *context)
+                yield kind(node, ox.NamedNode(f"{NAMESPACE}weight"), ox.Literal(weights[number]), *context)
     facts = graph.facts(splits)
     used = (graph.entities, entities, facts.to_rows()[:, [0, 2]]), (graph.relations, relations, facts.relation)
     for vocabulary, nodes, ids in used:

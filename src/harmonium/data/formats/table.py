@@ -223,7 +223,10 @@ def _split_of(part: pl.DataFrame, location: str, first_row: int) -> pl.Series:
 
 
 def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
-    """The facts of a graph as a table of identifiers; a file that stands alone has splits and labels as well."""
+    """The facts of a graph as a table of identifiers, with weights if there are any.
+
+    A file that stands alone has splits and labels as well.
+    """
     vocabularies = dict(zip(COLUMNS, (graph.entities, graph.relations, graph.entities), strict=True))
     facts = graph.facts(splits)
     ids = {"head": facts.head.numpy(), "relation": facts.relation.numpy(), "tail": facts.tail.numpy()}
@@ -236,8 +239,10 @@ def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
         sizes = {split: len(graph.splits[split]) for split in splits}
         column = pl.concat([pl.repeat(split, size, dtype=pl.String, eager=True) for split, size in sizes.items()])
         table = table.with_columns(column.alias("split"))
-    if alone and facts.weight is not None:
-        table = table.with_columns(pl.Series(WEIGHT, facts.weight.numpy()))
+    if any(
+        triples.weight is not None for triples in graph.splits.values()
+    ):  # the same columns in all files of a folder
+        table = table.with_columns(pl.Series(WEIGHT, facts.weights().numpy()))
     if alone:
         labels = {name: v.labels for name, v in vocabularies.items() if v.labels is not None}
         table = table.with_columns(texts(name, column).alias(f"{name}_name") for name, column in labels.items())

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import harmonium
 from harmonium.interfaces.cli import console, options
@@ -16,7 +16,11 @@ from harmonium.interfaces.cli.display.analyses import (
 from harmonium.interfaces.cli.display.rows import density_rows, dynamics_rows, explanation_rows, gain_rows
 from harmonium.interfaces.cli.options import choice, flag, option
 from harmonium.interfaces.cli.reading import counting, reads_facts
+from harmonium.interfaces.cli.review import Judgements, QueueOrder, QueueSize, user_name
 from harmonium.runtime.errors import HarmoniumError
+
+if TYPE_CHECKING:
+    from harmonium.answers.review.queue import Order
 
 
 def neighbours(
@@ -191,18 +195,40 @@ def serve(
         str | None,
         option("TEXT", "Secret that API requests must carry, 16 characters or more.", envvar="HARMONIUM_TOKEN"),
     ] = None,
+    review: Annotated[
+        bool, flag("Let reviewers judge predicted facts; otherwise nothing changes.", "--review")
+    ] = False,
+    reviewer: Annotated[
+        list[str] | None,
+        option("NAME", "With --review: who judges; prints a link for them alone; repeatable; default: you."),
+    ] = None,
+    judgements: Judgements = None,
+    order: QueueOrder = "use",
+    top: QueueSize = 1000,
 ) -> None:
-    """Explore a run in a browser, or by a JSON API: facts, predictions, guises, a map, explanations.
+    """Explore a run in a browser, or by a JSON API: facts, predictions, guises, a map, explanations; review facts.
 
     Example: harmonium serve runs/demo
 
     Example: harmonium serve runs/demo runs/plain
+
+    Example: harmonium serve runs/demo --review --reviewer Ana --reviewer Ben
     """
+    from harmonium.interfaces.serve.server import ReviewOptions
+
+    if not review and (reviewer or judgements or (order, top) != ("use", 1000)):
+        raise HarmoniumError("--reviewer, --judgements, --order and --top are for a review: add --review")
+    names = reviewer or ([user_name()] if review else [])
+    asked = ReviewOptions(names, judgements, cast("Order", order), top) if review else None
+    links = iter(names)
     with ExitStack() as waiting:
         progress = waiting.enter_context(console.bar("preparing"))
 
         def ready(address: str) -> None:
             waiting.close()
+            if review:
+                console.say(f"{next(links)}: {address}")
+                return
             console.say(f"open {address} (Ctrl-C stops the server; the API is described at /api/v1/openapi.json)")
 
-        harmonium.serve(runs, host, port, token, ready, progress)
+        harmonium.serve(runs, host, port, token, ready, progress, asked)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
-from harmonium.interfaces.cli import analyse, ask, complete, console, demo, graphs, init, manage, train
+from harmonium.interfaces.cli import analyse, ask, compare, complete, console, demo, graphs, init, manage, review, train
 from harmonium.interfaces.cli.options import flag, option
 from harmonium.runtime import allocator, torchrun
 from harmonium.runtime.errors import HarmoniumError, Interrupted, PeerError
@@ -23,9 +23,11 @@ COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Ask": [ask.predict, ask.score, complete.complete, ask.classify, ask.calibrate, ask.evaluate],
     "Analyse": [
         analyse.neighbours, analyse.explain, analyse.dynamics, analyse.density, analyse.gain, analyse.report, analyse.serve,
+        compare.diff,
     ],
     "Graphs": [graphs.info, graphs.doctor, graphs.convert],
-    "Manage": [manage.add, manage.export],
+    "Review": [review.review],
+    "Manage": [manage.update, manage.export],
 }  # fmt: skip
 
 ALIASES = {"--json": "--format=json", "--markdown": "--format=md"}  # not shown in the help

@@ -199,17 +199,59 @@ def classify(
         console.output(classifier, output_format, show_metrics, classification_rows)
 
 
-def calibrate(run: options.RunFolder, plot: options.Figure = None, output_format: options.Format = "table") -> None:
+def calibrate(
+    run: options.RunFolder,
+    judgements: Annotated[
+        Path | None,
+        option("FILE", "Correct the probabilities of missing facts by the judgements of `harmonium review`."),
+    ] = None,
+    forget: Annotated[bool, flag("Drop what was learned from judgements.", "--forget-judgements")] = False,
+    plot: options.Figure = None,
+    output_format: options.Format = "table",
+) -> None:
     """Fit probabilities to scores on validation facts, and show how accurate they are on test facts.
 
+    With --judgements the probabilities of missing facts (`complete`, the
+    explorer, the review) are corrected by what people accepted and rejected, if
+    that makes facts that took no part in the fit more probable.
+
     Example: harmonium calibrate runs/demo --plot reliability.png
+
+    Example: harmonium calibrate runs/demo --judgements runs/demo.review.sqlite
     """
-    calibration = _calibrate(harmonium.Run.load(run))
+    opened = harmonium.Run.load(run)
+    if judgements is not None or forget:
+        _correct(opened, judgements, forget, plot, output_format)
+        return
+    calibration = _calibrate(opened)
     if plot:
         from harmonium.analysis.figures import calibration_figure
 
         calibration_figure(calibration, plot)
     console.output(calibration, output_format, show_calibration, calibration_rows)
+
+
+def _correct(run: Run, judgements: Path | None, forget: bool, plot: Path | None, output_format: str) -> None:
+    """Learn from judgements, or forget what was learned."""
+    from harmonium.answers.judgement_correction import keep_correction
+    from harmonium.answers.review.recalibration import recalibrate
+    from harmonium.answers.review.store import load_judgements
+    from harmonium.interfaces.cli.display.review import show_recalibration
+
+    if plot is not None or (judgements is not None and forget):
+        raise HarmoniumError("give one of --judgements, --forget-judgements and --plot")
+    if judgements is None:
+        keep_correction(run, None)
+        console.output(
+            {"correction": None},
+            output_format,
+            lambda _: console.say("what was learned from judgements is dropped"),
+            lambda result: [result],
+        )
+        return
+    result = recalibrate(load_judgements(judgements), run.graph, run.fingerprint)
+    keep_correction(run, result.correction)
+    console.output(result, output_format, show_recalibration, lambda result: [result.to_json()])
 
 
 def _parse_weights(text: str) -> str | list[float]:

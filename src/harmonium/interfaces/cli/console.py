@@ -167,8 +167,12 @@ def number(value: Any) -> str:
 
 
 def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]], protocol: str) -> None:
-    """One row of metrics per name, with the protocol as caption."""
-    cells = [[name, *(float(values[metric]) for metric in METRICS)] for name, values in rows.items()]
+    """One row of metrics per name, and one of weighted metrics where facts have weights, with the protocol as caption."""
+    cells = []
+    for name, values in rows.items():
+        cells.append([name, *(float(values[metric]) for metric in METRICS)])
+        if "weighted_mrr" in values:
+            cells.append([f"{name}, weighted", *(float(values[f"weighted_{metric}"]) for metric in METRICS)])
     table(title, ["", *METRICS], cells, f"protocol: {protocol}")
 
 

@@ -53,7 +53,10 @@ def doctor(
             "With --clean: unite names that differ only in these (several: case,blanks); the most frequent spelling stays.",
         ),
     ] = None,
-    top: options.Top = 10,
+    since: Annotated[
+        str | None, option("GRAPH", "Older version of the graph, or a run on it: also say what is new since then.")
+    ] = None,
+    top: Annotated[int, option("N", "Number of relations and, with --since, of rows of each kind.", min=0)] = 10,
     output_format: options.Format = "table",
     *,
     reading: dict[str, Any],
@@ -63,10 +66,14 @@ def doctor(
     Example: harmonium doctor atlas
 
     Example: harmonium doctor messy.csv --on-bad skip --clean clean --unite case,blanks
+
+    Example: harmonium doctor facts-2024.csv --since facts-2023.csv
     """
     console.download(graph)
+    if since is not None:
+        console.download(since)
     with console.bar("ranking by rules") as progress:
-        diagnosis = harmonium.doctor(graph, clean, progress, unite, **reading)
+        diagnosis = harmonium.doctor(graph, clean, progress, unite, since, top, **reading)
     console.output(diagnosis, output_format, partial(show_diagnosis, top=top), finding_rows)
 
 

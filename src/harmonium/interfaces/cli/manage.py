@@ -1,41 +1,72 @@
-"""Commands that make something new of a run: add, export."""
+"""Commands that make something new of a run: update, export."""
 
+import shlex
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import harmonium
 from harmonium.interfaces.cli import console, options
-from harmonium.interfaces.cli.display.training import show_run
-from harmonium.interfaces.cli.options import argument, choice, option
+from harmonium.interfaces.cli.display.training import show_run, show_update
+from harmonium.interfaces.cli.options import argument, choice, flag, option
 from harmonium.interfaces.cli.reading import reads_graph
+from harmonium.runtime.errors import HarmoniumError
 
 
 @reads_graph
-def add(
+def update(
     run: options.RunFolder,
-    facts: Annotated[Path, argument("FILE", "File of facts about the new entities: .tsv, .csv, .jsonl or .parquet.")],
-    out: Annotated[Path, option("RUN", "Run folder to write.")],
+    add: Annotated[
+        Path | None, option("FILE", "Facts to add, also about new entities and relations: .tsv, .csv, .jsonl, ...")
+    ] = None,
+    remove: Annotated[
+        Path | None, option("FILE", "Facts to forget; those that the graph does not have are recorded as false.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, option("FILE", "Judgements of a review: accepted facts are added, rejected ones removed.")
+    ] = None,
+    undo: Annotated[bool, flag("Give back the run before its last update.", "--undo")] = False,
+    out: Annotated[Path | None, option("RUN", "Run folder to write; the run itself only with --overwrite.")] = None,
     overwrite: options.Overwrite = False,
     output_format: options.Format = "table",
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Add new entities to a run from a few facts about them, without training again; all other vectors stay the same.
+    """Add facts to a run and remove others without training again; only the vectors concerned move.
 
-    Example: harmonium add runs/demo facts.tsv --out runs/more
+    Removed facts, and facts to be removed that the graph does not have, are
+    recorded as false: no command proposes them again, until they are added.
+
+    Example: harmonium update runs/demo --add facts.tsv --out runs/newer
+
+    Example: harmonium update runs/demo --remove wrong.tsv --out runs/demo --overwrite
+
+    Example: harmonium update runs/demo --judgements runs/demo.review.sqlite --out runs/newer
+
+    Example: harmonium update runs/newer --undo --out runs/before
     """
-    with console.bar("solving") as progress:
-        extended, added = harmonium.add(run, facts, out, overwrite, progress, **reading)
-    summary = {"path": str(out), "entities": added.names, "facts": len(added.facts), "notes": added.notes}
-    evaluation = extended.evaluation.to_json() if extended.evaluation else {}
-    summary |= {key: evaluation.get(key) for key in ("metrics", "estimate")}
+    if out is None:
+        raise HarmoniumError(
+            f"say where the updated run goes: --out RUN, or --out {run} --overwrite to replace the run itself"
+        )
+    command = f"harmonium {shlex.join(sys.argv[1:])}"
+    with console.bar("updating") as progress:
+        updated = harmonium.update(run, add, remove, out, overwrite, undo, judgements, progress, command, **reading)
+    log = [{"made": u.record.made, "change": u.summary(), "command": u.record.command} for u in updated.updates]
+    summary: dict[str, Any] = {"path": str(out), "undone": undo, "updates": log}
+    if not undo:
+        record = asdict(updated.updates[-1].record)
+        summary |= {key: value for key, value in record.items() if key not in ("before", "sizes", "metrics", "made")}
+    summary["metrics"] = updated.metrics
 
     def show(_: object) -> None:
-        names = ", ".join(added.names[:10]) + (", ..." if len(added.names) > 10 else "")
-        console.say(f"{len(added.names):,} new entities from {len(added.facts):,} facts: {names}", "bold")
-        console.notes(added.notes)
-        show_run(extended)
-        console.say(f"run folder: {extended.path}")
+        if undo:
+            console.say(f"undone; {len(log):,} updates are left", "bold")
+        else:
+            show_update(updated.updates[-1].record)
+        show_run(updated)
+        console.say(f"run folder: {updated.path}")
 
     console.output(summary, output_format, show, lambda row: [row])
 

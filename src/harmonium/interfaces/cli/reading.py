@@ -42,7 +42,9 @@ GRAPH = FACTS | {  # and of graphs
     "type_columns": Annotated[
         str | None, option("NAME,NAME", "Columns of the types of head and tail, or of the head.", **PANEL)
     ],
-    "weight_column": Annotated[str | None, option("NAME", "Column of weights of facts, 0 or more.", **PANEL)],
+    "weight_column": Annotated[
+        str | None, option("NAME", "Column of weights of facts, 0 or more; of RDF the predicate.", **PANEL)
+    ],
     "literals": Annotated[
         str | None, option("skip|keep", "RDF literals: skip (default) or keep as entities.", **PANEL)
     ],
@@ -75,9 +77,11 @@ def reads_facts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_options(command: Callable[..., None], options: Mapping[str, Any]) -> Callable[..., None]:
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "reading"]
+    parameters_of_command = [
+        p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "reading"
+    ]
     kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=kind) for p in own] + [
+    parameters = [p.replace(kind=kind) for p in parameters_of_command] + [
         inspect.Parameter(name, kind, default=None, annotation=annotation) for name, annotation in options.items()
     ]
 

@@ -1,6 +1,7 @@
 """The HTTP side of the explorer: the JSON API under /api/v1, described by OpenAPI, and the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -13,7 +14,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from harmonium.answers.review.session import Review
 from harmonium.data.triples import Slot
+from harmonium.interfaces.serve import review_api
 from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.interfaces.serve.results import (
     Answers,
@@ -35,6 +38,7 @@ from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
 QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations would starve beside the quick ones
+REVIEW_THREADS = 2
 MOST_RUNS = 20
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by ending
 T = TypeVar("T")
@@ -89,9 +93,10 @@ router = APIRouter(prefix="/api/v1", responses=WRONG)
 
 
 @router.get("/runs")
-async def runs(workers: Annotated[Workers, Depends(_workers)]) -> list[RunSummary]:
+async def runs(request: Request, workers: Annotated[Workers, Depends(_workers)]) -> list[RunSummary]:
     """The runs that are served; every other question takes the number of one, or asks the first."""
-    return [explorer.summary(number) for number, explorer in enumerate(workers.explorers)]
+    is_reviewed = request.app.state.review is not None
+    return [explorer.summary(number, is_reviewed) for number, explorer in enumerate(workers.explorers)]
 
 
 @router.get("/info")
@@ -252,9 +257,20 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return Response(problem.model_dump_json(), status, headers, media_type="application/json")
 
 
-def build_app(explorers: Sequence[Explorer]) -> FastAPI:
-    """The application; the files of the page are read now, so no request reaches the file system."""
+def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> FastAPI:
+    """The application; the files of the page are read now, so no request reaches the file system.
+
+    With a `review` of the first run, reviewers can judge facts; otherwise nothing can be changed.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        if review is not None:
+            review.store.close()  # so that the file is complete without its log
+
     app = FastAPI(
+        lifespan=lifespan,
         title="harmonium explorer",
         version=__version__,
         description="Facts, predictions, guises and maps of runs.",
@@ -262,8 +278,11 @@ def build_app(explorers: Sequence[Explorer]) -> FastAPI:
         docs_url=None,  # both load scripts from other servers
         redoc_url=None,
     )
-    app.state.workers = Workers(explorers)
+    app.state.workers, app.state.review = Workers(explorers), None
     app.include_router(router)
+    if review is not None:
+        app.state.review = review_api.ReviewDesk(review, explorers[0], CapacityLimiter(REVIEW_THREADS))
+        app.include_router(review_api.router)
     for kind in (HarmoniumError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
     for file in (files("harmonium.interfaces.serve") / "static").iterdir():

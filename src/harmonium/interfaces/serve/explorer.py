@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -17,6 +18,8 @@ from harmonium.answers.predict import answer_all
 from harmonium.answers.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import ask
 from harmonium.answers.reasons import KnownFacts, find_reasons
+from harmonium.answers.review.queue import Order
+from harmonium.answers.review.session import Review
 from harmonium.answers.score import split_of
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Slot
@@ -148,15 +151,20 @@ class Explorer:
     def relation_summaries(self) -> list[RelationSummary]:
         return summarise_relations(self.graph, self.names, self.candidates.traits)
 
+    def review(self, path: str | Path | None, order: Order, top: int, progress: Callable[[int], None] | None) -> Review:
+        """Open the review of this run, with what the explorer has prepared."""
+        run = replace(self.run, graph=self.graph)
+        return Review.open(run, path, order, top, progress, self.candidates, self.known_facts)
+
     @property
     def name(self) -> str:
         """The last part of the run's folder."""
         return self.run.path.resolve().name if self.run.path else self.graph.name
 
-    def summary(self, number: int) -> RunSummary:
+    def summary(self, number: int, is_reviewed: bool) -> RunSummary:
         graph = self.graph
         counts = graph.n_entities, graph.n_relations, len(graph.facts())
-        return RunSummary(number, self.name, graph.name, self.run.config.model.composition, *counts)
+        return RunSummary(number, self.name, graph.name, self.run.config.model.composition, *counts, is_reviewed)
 
     # Questions -------------------------------------------------------------------------------------------------------
 

@@ -170,6 +170,7 @@ class RunSummary:
     entities: int
     relations: int
     facts: int
+    is_reviewed: bool  # by reviewers, with the page for it
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,8 @@ from harmonium.runtime.errors import HarmoniumError
 if TYPE_CHECKING:
     import uvicorn
 
+    from harmonium.answers.review.queue import Order
+    from harmonium.answers.review.store import ReviewStore
     from harmonium.interfaces.serve.guard import Guard
 
 REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
@@ -21,7 +25,18 @@ CONNECTIONS = 2000  # at the same time; more are accepted and refused
 OTHER_FILES = 200  # that the process has open: libraries, the run, connections to be refused
 BACKLOG = 2048  # connections that the system keeps until they are accepted
 SHORTEST_TOKEN = 16
+TOKEN_BYTES = 24  # of chance in the token of a reviewer
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True)
+class ReviewOptions:
+    """How the facts of a run are reviewed in the explorer."""
+
+    reviewers: Sequence[str]  # names; each gets a token of its own
+    path: str | Path | None = None  # file of judgements; default: beside the run folder
+    order: Order = "use"  # of the queue
+    top: int = 1000  # facts in it
 
 
 def serve(
@@ -31,22 +46,29 @@ def serve(
     token: str | None = None,
     ready: Callable[[str], None] | None = None,
     progress: Callable[[int], None] | None = None,
+    review: ReviewOptions | Sequence[str] | None = None,
 ) -> None:
     """Serve a run as a web page and a JSON API until interrupted; `ready` is called with the address.
 
     Of several runs the page shows one at a time, and their answers side by side. A `host` that other machines can reach
-    requires a `token`.
+    requires a `token`. Nothing can be changed, unless reviewers are named with `review`: then `ready` is called once for
+    each of them, with an address for them alone, on which they judge predicted facts.
 
     >>> harmonium.serve("runs/demo", ready=print)
     >>> harmonium.serve(["runs/demo", "runs/plain"], ready=print)
+    >>> harmonium.serve("runs/demo", ready=print, review=["Ana", "Ben"])
     """
-    app = guarded_app(run, host, token, progress)
+    options = review if review is None or isinstance(review, ReviewOptions) else ReviewOptions(review)
+    app = guarded_app(run, host, token, progress, review=options)
     listener = _listen(host, port)
     if ready:
         address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         address = f"[{address}]" if ":" in address else address
-        fragment = f"#token={token}" if token else ""
-        ready(f"http://{address}:{listener.getsockname()[1]}/{fragment}")
+        home = f"http://{address}:{listener.getsockname()[1]}/"
+        for secret in app.issued.values():
+            ready(f"{home}#token={secret}&view=review")
+        if not app.issued:
+            ready(f"{home}#token={token}" if token else home)
     http_server(app).run(sockets=[listener])
 
 
@@ -56,9 +78,10 @@ def guarded_app(
     token: str | None = None,
     progress: Callable[[int], None] | None = None,
     seconds: float = REQUEST_SECONDS,
+    review: ReviewOptions | None = None,
 ) -> Guard:
     """The ASGI application of one or several runs, for a server of your own."""
-    if token is None and host not in LOOPBACK:
+    if token is None and review is None and host not in LOOPBACK:
         raise HarmoniumError(
             f"--host {host} lets other machines in: give --token, {SHORTEST_TOKEN} or more characters that are hard to guess"
         )
@@ -74,13 +97,32 @@ def guarded_app(
     from harmonium.interfaces.serve.explorer import Explorer
 
     runs = [run] if isinstance(run, Run | str | Path) else list(run)
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise HarmoniumError(f"give 1 to {MOST_RUNS} runs to serve, not {len(runs)}")
+    if not 1 <= len(runs) <= (MOST_RUNS if review is None else 1):
+        most = f"1 to {MOST_RUNS} runs to serve" if review is None else "one run to review"
+        raise HarmoniumError(f"give {most}, not {len(runs)}")
     explorers = [Explorer(open_run(each)) for each in runs]
     for explorer in explorers:
         explorer.prepare(progress)
     hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
-    return Guard(build_app(explorers), hosts, token, seconds)
+    if review is None:
+        return Guard(build_app(explorers), hosts, token, seconds)
+    opened = explorers[0].review(review.path, review.order, review.top, progress)
+    issued = _issue_tokens(opened.store, review.reviewers)
+    app = build_app(explorers, opened)
+    return Guard(app, hosts, token, seconds, opened.store.reviewers(), host in LOOPBACK, issued)
+
+
+def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
+    """A new token for each reviewer; an earlier one of the same name is no longer valid."""
+    if isinstance(names, str) or not names:
+        raise HarmoniumError("name one or more reviewers (--reviewer NAME)")
+    issued = {}
+    for name in names:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        issued[store.set_token(name, token)] = token
+    if len(issued) < len(names):
+        raise HarmoniumError(f"each reviewer is named once, not {', '.join(names)}")
+    return issued
 
 
 def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:

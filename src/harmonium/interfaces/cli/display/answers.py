@@ -91,6 +91,7 @@ def show_missing(graph: Graph, facts: Sequence[Mapping[str, Any]]) -> None:
 def show_bands(run: Run, facts: Sequence[Mapping[str, Any]]) -> None:
     """How many facts are how probable, and how many of them should be true."""
     from harmonium.answers.complete import probability_bands
+    from harmonium.answers.judgement_correction import correction_for
 
     bands, rows, high = probability_bands(facts), [], "or more"
     for band in bands:
@@ -99,6 +100,8 @@ def show_bands(run: Run, facts: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         held_out = f"the {len(run.graph.valid):,} held out for validation"
         caption = f"expected true: if the graph lacks about as many facts as {held_out}; if it lacks more, more are"
+        if (correction := correction_for(run)) is not None:
+            caption = f"expected true: by probabilities corrected by judgements of {correction.facts:,} facts"
         console.table(f"{len(facts):,} missing facts", ["probability", "facts", "expected true"], rows, caption)
 
 
@@ -149,7 +152,6 @@ def reliability_caption(judged: Reliability) -> str:
 
 def show_evaluation(title: str, by: str | None, evaluation: Evaluation) -> None:
     """Metrics with their protocol, of all queries and `by` parts."""
-    from harmonium.evaluation.evaluation import describe_protocol
 
     estimate = evaluation.estimate
     rows = {f"{'' if estimate else 'all '}{len(evaluation.ranks):,} queries": evaluation.metrics}
@@ -161,7 +163,7 @@ def show_evaluation(title: str, by: str | None, evaluation: Evaluation) -> None:
     elif by == "category":
         for category, sides in evaluation.by_category.items():
             rows |= {f"{category} {side} ({int(m['queries'])})": m for side, m in sides.items()}
-    protocol = describe_protocol(evaluation.protocol, estimate)
+    protocol = evaluation.describe()
     if evaluation.weights is not None:
         protocol += f"; weights {', '.join(f'{weight:.3g}' for weight in evaluation.weights)}"
     console.metrics_table(f"{title} on {evaluation.graph.name}", rows, protocol)

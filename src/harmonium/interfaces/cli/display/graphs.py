@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from harmonium.interfaces.cli import console
+from harmonium.interfaces.cli.display.differences import show_graph_changes
 
 if TYPE_CHECKING:
     from harmonium.analysis.doctor import Diagnosis
+    from harmonium.analysis.since import Since
     from harmonium.data.graph import Graph
 
 
@@ -45,7 +47,6 @@ def show_graph(graph: Mapping[str, Any], top: int) -> None:
 
 def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
     """The verdict, the findings, and what rules alone score."""
-    from harmonium.evaluation.evaluation import describe_protocol
 
     colours = {"ok": "green", "warning": "yellow", "leaking": "red"}
     console.say(f"{diagnosis.graph}: {diagnosis.verdict}", f"bold {colours[diagnosis.verdict]}")
@@ -58,7 +59,7 @@ def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
         caption += f"; {more:,} more with --top" if more > 0 else ""
         console.table("Relations over the same entities", *diagnosis.relation_table(top), caption)
     if diagnosis.baseline:
-        protocol = describe_protocol(diagnosis.baseline.protocol)
+        protocol = diagnosis.baseline.describe()
         console.metrics_table("Rules of one step alone", {"rules": diagnosis.baseline.metrics}, protocol)
     if diagnosis.cleaned:
         cleaned = diagnosis.cleaned
@@ -69,3 +70,29 @@ def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
             caption += f"; {sum(len(group['united']) for group in groups):,} names of {kind} united with others"
         console.table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
     console.notes(diagnosis.notes)
+    if diagnosis.since:
+        show_since(diagnosis.since)
+
+
+def show_since(since: Since) -> None:
+    """What is new: problems and contradictions first."""
+    console.say(f"Since {since.older}", "bold")
+    console.say(f"  {since.sentence}\n")
+    colours = {"new": "red", "worse": "red", "gone": "green", "better": "green"}
+    rows = [
+        [Text(row["change"], style=colours.get(row["change"], "")), row["check"], row["after"]]
+        for row in since.problems
+    ]
+    if rows:
+        console.table("Problems", ["", "check", "result now"], rows)
+    tables = {
+        "Contradictions of what used to hold": since.contradictions,
+        "New entities that look like known ones": since.spellings["entities"],
+        "New relations that look like known ones": since.spellings["relations"],
+        "Relations that are used otherwise": since.relations,
+    }
+    for title, listed in tables.items():
+        if listed.rows:
+            more = f"{listed.more:,} more with --top" if listed.more else None
+            console.table(title, list(listed.rows[0]), [list(row.values()) for row in listed.rows], more)
+    show_graph_changes(since.graph)

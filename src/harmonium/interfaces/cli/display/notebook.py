@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harmonium.interfaces.cli import console
-from harmonium.interfaces.cli.display import analyses, answers, graphs, training
+from harmonium.interfaces.cli.display import analyses, answers, differences, graphs, review, training
 
 if TYPE_CHECKING:
     from harmonium.data.graph import Graph
@@ -95,13 +95,6 @@ def _show_trials(study: Any) -> None:
     console.table(f"The best of {len(study.trials)} trials", ["trial", f"valid {study.metric}", "settings"], rows)
 
 
-def _show_fold_in(fold_in: Any) -> None:
-    names = fold_in.names
-    shown = ", ".join(names[:ROWS]) + (", ..." if len(names) > ROWS else "")
-    console.say(f"{len(names):,} entities added from {len(fold_in.facts):,} facts: {shown}")
-    console.notes(fold_in.notes)
-
-
 DISPLAYS: dict[str, Callable[[Any], None]] = {
     "Graph": show_any_graph,
     "Run": show_any_run,
@@ -117,5 +110,8 @@ DISPLAYS: dict[str, Callable[[Any], None]] = {
     "Classification": lambda classifier: answers.show_classification("Classification", RELATIONS, classifier),
     "Plan": training.show_plan,
     "Tuning": _show_trials,
-    "FoldIn": _show_fold_in,
+    "Difference": differences.show_difference,
+    "ReviewSummary": review.show_summary,
+    "Recalibration": review.show_recalibration,
+    "Update": lambda update: training.show_update(update.record),
 }

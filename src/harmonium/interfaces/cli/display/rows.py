@@ -41,6 +41,9 @@ def run_rows(contents: Mapping[str, Any]) -> Rows:
 
 
 def finding_rows(diagnosis: Diagnosis) -> Rows:
+    """The findings or, with an older version, what is new since then."""
+    if diagnosis.since:
+        return diagnosis.since.records()
     names = ("level", "name", "text", "advice", "examples")
     return [{name: asdict(finding)[name] for name in names} for finding in diagnosis.findings]
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harmonium.evaluation.metrics import Estimate
     from harmonium.run.run import Run
     from harmonium.run.selection import Selection
+    from harmonium.run.updates import UpdateRecord
     from harmonium.runtime.config import Config
     from harmonium.training.planning import Plan
     from harmonium.training.tuning import Tuning
@@ -155,3 +156,15 @@ def show_tuning(out: Path, study: Tuning) -> None:
     columns = ["trial", f"valid {study.metric}", "settings"]
     console.table(f"The best of {len(study.trials)} trials", columns, rows, caption)
     console.say(f"best settings: {out}; train with them: harmonium train --config {out}")
+
+
+def show_update(record: UpdateRecord) -> None:
+    """What an update changed."""
+    rejected = record.rejected - record.removed
+    counts = f"{record.added:,} facts added, {record.removed:,} removed, {max(0, rejected):,} more recorded as false"
+    console.say(counts, "bold")
+    for kind, names in (("entities", record.new_entities), ("relations", record.new_relations)):
+        if names:
+            console.say(f"new {kind}: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}")
+    console.say(f"vectors moved: {record.moved_entities:,} entities, {record.moved_relations:,} relations")
+    console.notes(record.notes)

@@ -14,16 +14,24 @@ export class Problem extends Error {
   }
 }
 
-export async function api(path, values, signal) {
+export function api(path, values, signal) {
   const asked = { run: params().get("run"), ...values };
   const given = Object.entries(asked).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return request(`${path}?${new URLSearchParams(given)}`, {}, signal);
+}
+
+// A request that changes something; its values go as JSON.
+export function send(path, values, signal) {
+  return request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(values) }, signal);
+}
+
+async function request(address, options, signal) {
   let response, body;
   try {
     const end = Date.now() + PATIENCE;
     for (;;) {
-      response = await fetch(`api/v1/${path}?${new URLSearchParams(given)}`, {
-        headers: token ? { Authorization: `Bearer ${token}` } : {}, signal,
-      });
+      const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+      response = await fetch(`api/v1/${address}`, { ...options, headers, signal });
       body = await response.json();
       const pause = 1000 * Number(response.headers.get("Retry-After"));
       if (response.status !== 503 || Date.now() + pause > end) break;

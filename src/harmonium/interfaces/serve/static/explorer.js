@@ -11,10 +11,11 @@ import { entity } from "./view_entity.js";
 import { fact } from "./view_fact.js";
 import { home } from "./view_home.js";
 import { map } from "./view_map.js";
+import { review } from "./view_review.js";
 import { run } from "./view_run.js";
 
 const main = document.getElementById("main");
-const views = new Map(Object.entries({ ask, browse, compare, entity, fact, map, run }));  // a name in the address is one of these
+const views = new Map(Object.entries({ ask, browse, compare, entity, fact, map, review, run }));  // a name in the address is one of these
 
 let current = null, moved = false;
 async function show() {
@@ -62,10 +63,11 @@ toggle.addEventListener("click", () => {
 });
 theme(store.get("theme"));
 
-const secret = params().get("token");
+const given = params(), secret = given.get("token");
 if (secret) {
+  given.delete("token");
   store.set("token", secret);
-  history.replaceState(null, "", location.pathname);
+  history.replaceState(null, "", location.pathname + (given.size ? `#${given}` : ""));
 }
 useToken(store.get("token"));
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });

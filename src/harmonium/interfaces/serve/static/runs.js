@@ -12,6 +12,7 @@ export async function runs(signal) {
 // A choice in the header where there is more than one run; else its name.
 export async function showRuns(container) {
   const list = await runs();
+  document.getElementById("review-link").hidden = !list[0].is_reviewed;
   const current = () => list[Number(params().get("run") || 0)] || list[0];
   if (list.length === 1) {
     container.replaceChildren(list[0].name);

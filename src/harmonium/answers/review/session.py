@@ -1,0 +1,86 @@
+"""A review of one run: its queue, its judgements, and the evidence for each fact that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harmonium.answers.candidate_facts import CandidateSearch, Progress
+from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for
+from harmonium.answers.query import identifiers
+from harmonium.answers.reasons import KnownFacts, find_reasons
+from harmonium.answers.review.judgements import default_path
+from harmonium.answers.review.precision import ReviewSummary
+from harmonium.answers.review.queue import Offer, Order, ReviewQueue
+from harmonium.answers.review.store import FactIds, Judgement, ReviewStore, Shown, Verdict
+from harmonium.answers.score import split_of
+from harmonium.data.triples import Triples
+from harmonium.run.run import Run
+from harmonium.runtime.errors import HarmoniumError
+
+
+@dataclass(frozen=True, eq=False)
+class Review:
+    """Reviewers judge the predicted facts of a run; threads may share it."""
+
+    run: Run
+    store: ReviewStore
+    queue: ReviewQueue
+    calibration: FactCalibration | None
+    known: KnownFacts
+
+    @classmethod
+    def open(
+        cls,
+        run: Run,
+        path: str | Path | None = None,
+        order: Order = "use",
+        top: int = 1000,
+        progress: Progress | None = None,
+        search: CandidateSearch | None = None,
+        known: KnownFacts | None = None,
+    ) -> Review:
+        """Open or make a file of judgements (default: beside the run folder), and search for facts to judge."""
+        store = ReviewStore.open(default_path(run) if path is None else path)
+        try:
+            calibration = fact_calibration_for(run, progress=progress)
+            search = search or CandidateSearch.prepare(run.model, run.graph)
+            judged = store.judgements()
+            queue = ReviewQueue.build(run.graph, search, calibration, run.fingerprint, order, top, judged, progress)
+        except BaseException:
+            store.close()
+            raise
+        return cls(run, store, queue, calibration, known or KnownFacts(run.graph))
+
+    def next(self, reviewer: str, first: FactIds | None = None) -> Offer:
+        return self.queue.next(self.store, reviewer, first)
+
+    def reason(self, triple: tuple[int, int, int]) -> str:
+        """The strongest evidence for a fact in the graph."""
+        (reason,) = find_reasons(self.run, Triples.from_rows([triple]), known=self.known)
+        return reason.text
+
+    def judge(self, reviewer: str, fact: FactIds, verdict: Verdict, comment: str = "") -> Judgement:
+        """Keep a judgement of a fact of the queue, or of any other one that the graph does not have."""
+        return self.store.judge(reviewer, self.queue.of_fact(fact) or self._rate(fact), verdict, comment)
+
+    def undo(self, reviewer: str) -> Judgement | None:
+        return self.store.undo(reviewer)
+
+    def summary(self) -> ReviewSummary:
+        return ReviewSummary.of(self.store.judgements())
+
+    def _rate(self, fact: FactIds) -> Shown:
+        """What is shown of a fact that is not in the queue, such as one that was judged before."""
+        graph = self.run.graph
+        triple = graph.triple(*fact)
+        row = triple.to_rows()[0].tolist()
+        if split_of(graph, triple)[0] is not None:
+            raise HarmoniumError(f"{', '.join(fact)}: a known fact of the graph; only predicted facts are judged")
+        (names,), candidates = graph.names_of(triple), self.queue.search.of_pair(*row)
+        probability = uncorrected = None
+        if self.calibration is not None and len(candidates):
+            probability = self.calibration.log_odds(candidates).sigmoid().item()
+            uncorrected = self.calibration.uncorrected().log_odds(candidates).sigmoid().item()
+        order, run = self.queue.order, self.run.fingerprint
+        return Shown(identifiers(graph, row), " · ".join(names), probability, uncorrected, None, order, run)

@@ -1,0 +1,154 @@
+"""Update a run as its graph changes: facts are added, removed or recorded as false, without training again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harmonium.answers.review.judgements import read_judgements
+from harmonium.answers.review.store import FactIds
+from harmonium.data.datasets import load
+from harmonium.data.graph import Graph
+from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
+from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.run import manifest
+from harmonium.run.run import UNREADABLE, Run, open_run
+from harmonium.run.updates import Update, UpdateRecord
+from harmonium.runtime.config import EvaluateConfig
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.folders import reserve
+from harmonium.training.local_refit import Refitted, refit
+
+EVALUATED = 2000  # facts ranked after an update, at most; `evaluate` ranks all
+
+
+def update(
+    run: Run | str | Path,
+    add: Any = None,
+    remove: Any = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    undo: bool = False,
+    judgements: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    command: str = "",
+    **reading: Any,
+) -> Run:
+    """Change the facts of a run without training again; only the vectors concerned move.
+
+    `add` and `remove` are files of head, relation, tail or anything else that `load` reads. Added facts may name new
+    entities and relations. Removed facts are forgotten and recorded as false; facts to be removed that the graph does
+    not have are only recorded as false. Neither is ever proposed again, until it is added. `undo` gives back the run
+    before its last update. `judgements` is the file of a review: accepted facts are added, rejected ones removed, and
+    disputed ones left alone. `reading` are options of `load`: on_bad="skip" leaves out bad rows.
+
+    >>> run = harmonium.update("runs/demo", add="facts.tsv", remove="wrong.tsv", out="runs/newer")
+    >>> run.updates[-1], run.rejected
+    """
+    run = open_run(run)
+    given = add is not None or remove is not None
+    if undo + given + (judgements is not None) > 1:
+        raise HarmoniumError(
+            "an update takes facts to add or remove, or judgements, or is undone: one of these at a time"
+        )
+    if not (undo or given or judgements is not None):
+        raise HarmoniumError(
+            "nothing to update: give facts to add, facts to remove or judgements, or undo the last update"
+        )
+    if judgements is not None:
+        add, remove = _judged(judgements)
+    if out is not None:
+        reserve(out, overwrite)
+    updated = _undone(run) if undo else _updated(run, add, remove, progress, command, reading)
+    if out is None:
+        return replace(updated, path=None)
+    _check_unchanged(run, Path(out))
+    return replace(updated, path=updated.save(out, overwrite))
+
+
+def _updated(
+    run: Run, add: Any, remove: Any, progress: Callable[[int], None] | None, command: str, reading: dict[str, Any]
+) -> Run:
+    to_add, to_remove = (None if facts is None else _load(facts, run.graph, reading) for facts in (add, remove))
+    change = change_graph(run.graph, to_add, to_remove, reading.get("on_bad", "error"))
+    began = time.perf_counter()
+    refitted = refit(run.model, change, run.config.train, progress)
+    record = _record(run, change, refitted, command, time.perf_counter() - began)
+    done = Update.of(record, change, run.model, (refitted.entities, refitted.relations))
+    model = refitted.model.eval()
+    evaluation = _evaluate(model, change.graph, run.config.evaluate)
+    return replace(run, graph=change.graph, model=model, evaluation=evaluation, updates=(*run.updates, done))
+
+
+def _judged(judgements: str | Path) -> tuple[Sequence[FactIds] | None, Sequence[FactIds] | None]:
+    """The accepted and the rejected facts of a review; None where there are none."""
+    judged = read_judgements(judgements)
+    if not (judged.accepted or judged.rejected):
+        raise HarmoniumError(f"{judgements}: no fact was accepted or rejected yet; judge some with `harmonium review`")
+    return judged.accepted or None, judged.rejected or None
+
+
+def _load(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph:
+    """Facts to add or remove. A first row that looks like a header is a fact if it has an entity of the graph."""
+    given = load(facts, valid=0, test=0, **reading)
+    if "header" in reading or not any(note.kind == "header" for note in given.notes):
+        return given
+    whole = load(facts, valid=0, test=0, header=False, **reading)
+    head, tail = (whole.entities.ids[int(ids[0])] for ids in (whole.train.head, whole.train.tail))
+    is_fact = len(whole.train) > len(given.train) and (head in graph.entities or tail in graph.entities)
+    chosen = whole if is_fact or len(whole.train) == len(given.train) else given
+    return replace(chosen, notes=tuple(note for note in chosen.notes if note.kind != "header" or chosen is given))
+
+
+def _record(run: Run, change: GraphChange, refitted: Refitted, command: str, seconds: float) -> UpdateRecord:
+    return UpdateRecord(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command or "harmonium.update",
+        added=len(change.added),
+        removed=sum(map(len, change.removed_rows.values())),
+        rejected=len(change.rejected),
+        accepted=len(change.accepted),
+        new_entities=change.new_entities,
+        new_relations=change.new_relations,
+        moved_entities=len(refitted.entities),
+        moved_relations=len(refitted.relations),
+        notes=list(change.notes),
+        seconds=seconds,
+        before=run.fingerprint,
+        sizes=GraphSizes.of(run.graph),
+        metrics=run.evaluation.to_json() if run.evaluation else {},
+    )
+
+
+def _evaluate(model: GradientGraph, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
+    """Metrics of a sample of the facts where there are many, and so labelled."""
+    return evaluate_with_baselines(model, graph, replace(protocol, sample=protocol.sample or EVALUATED))
+
+
+def _undone(run: Run) -> Run:
+    """The run before its last update."""
+    if not run.updates:
+        raise HarmoniumError(f"{run.path or 'the run'}: there is no update to undo")
+    last, damaged = run.updates[-1], f"{run.path or 'the run'}: its last update cannot be undone"
+    try:
+        graph, model = last.restore(run.graph, run.model)
+    except UNREADABLE as error:
+        raise HarmoniumError(f"{damaged} ({error}); open the run before it instead") from error
+    metrics = last.record.metrics
+    evaluation = EvaluationSummary.from_json(metrics) if metrics else None
+    before = replace(run, graph=graph, model=model.eval(), evaluation=evaluation, updates=run.updates[:-1])
+    if before.fingerprint != last.record.before:
+        raise HarmoniumError(f"{damaged}: the result would be another run than before; open that one instead")
+    return before
+
+
+def _check_unchanged(run: Run, out: Path) -> None:
+    """A run that is replaced by its update must still be the one that was read."""
+    is_replaced = run.path is not None and out.exists() and out.resolve() == run.path.resolve()
+    if is_replaced and manifest.read(out).fingerprint != run.fingerprint:
+        raise HarmoniumError(f"{out} was changed by another process meanwhile; update it again")

@@ -1,0 +1,143 @@
+"""The updates of a run: what each one changed, when and by which command, and what is needed to undo it.
+
+updates.jsonl               one line per update: counts, date, command, sizes and metrics before it
+update.0001.safetensors     the facts it added and removed, and the rows of the vectors it moved as they were before
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harmonium.data import graph_changes
+from harmonium.data.graph import Graph
+from harmonium.data.graph_changes import GraphChange, GraphSizes
+from harmonium.data.triples import Triples
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.run import manifest as manifests
+from harmonium.run.manifest import Manifest
+from harmonium.runtime import schema, storage, tensor_file
+from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.errors import HarmoniumError
+
+LOG = "updates.jsonl"
+
+
+@dataclass(frozen=True)
+class UpdateRecord:
+    """A line of updates.jsonl."""
+
+    made: str  # date and time
+    command: str
+    added: schema.Count  # training facts
+    removed: schema.Count  # facts of any split
+    rejected: schema.Count  # facts recorded as false, the removed ones among them
+    accepted: schema.Count  # added facts that had been recorded as false
+    new_entities: list[str]
+    new_relations: list[str]
+    moved_entities: schema.Count  # whose vectors changed, new ones included
+    moved_relations: schema.Count
+    notes: list[str]
+    seconds: schema.NonNegative  # for the vectors
+    before: str  # fingerprint of the run before
+    sizes: GraphSizes  # of the graph before
+    metrics: dict[str, Any]  # metrics.json before
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Displayed):
+    """An update of a run."""
+
+    record: UpdateRecord
+    tensors: dict[str, Tensor] = field(repr=False)  # by the names of graph_changes.to_tensors, and vectors before
+
+    def __repr__(self) -> str:
+        return one_line(self, self.record.made, self.summary())
+
+    def summary(self) -> str:
+        record = self.record
+        counts = {
+            "added": record.added, "removed": record.removed, "recorded as false": record.rejected - record.removed,
+            "new entities": len(record.new_entities), "new relations": len(record.new_relations),
+        }  # fmt: skip
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count > 0) or "nothing changed"
+
+    @property
+    def added(self) -> Triples:
+        """The facts that were added, in the ids of the run."""
+        return graph_changes.read_facts(self.tensors, "added")
+
+    @property
+    def removed(self) -> Triples:
+        """The facts that were removed, from all splits."""
+        return Triples.cat([graph_changes.read_facts(self.tensors, split) for split in ("train", "valid", "test")])
+
+    @classmethod
+    def of(
+        cls, record: UpdateRecord, change: GraphChange, model: GradientGraph, moved: tuple[Tensor, Tensor]
+    ) -> Update:
+        """From the model before the update and the ids of entities and relations whose vectors moved."""
+        entities, relations = moved
+        entities, relations = entities[entities < len(model.entity)], relations[relations < model.n_relations]
+        if model.reciprocal:
+            relations = torch.cat([relations, relations + model.n_relations])
+        tensors = graph_changes.to_tensors(change) | {
+            "entity.ids": entities,
+            "entity.vectors": model.entity.detach()[entities],
+            "relation.ids": relations,  # rows of the table before
+            "relation.vectors": model.relation.detach()[relations],
+        }
+        return cls(record, tensors)
+
+    def restore(self, graph: Graph, model: GradientGraph) -> tuple[Graph, GradientGraph]:
+        """The graph and the model before the update, from those after it."""
+        graph, tensors = graph_changes.restore_graph(graph, self.record.sizes, self.tensors), self.tensors
+        halves = model.relation.detach().split(model.n_relations)
+        entity = model.entity.detach()[: graph.n_entities].clone()
+        relation = torch.cat([half[: graph.n_relations] for half in halves])
+        entity[tensors["entity.ids"]], relation[tensors["relation.ids"]] = (
+            tensors["entity.vectors"], tensors["relation.vectors"],
+        )  # fmt: skip
+        smaller = deepcopy(model)
+        smaller.n_entities, smaller.local_rows = graph.n_entities, slice(0, graph.n_entities)
+        smaller.n_relations = graph.n_relations
+        smaller.entity, smaller.relation = nn.Parameter(entity), nn.Parameter(relation)
+        return graph, smaller
+
+
+def file_name(number: int) -> str:
+    """Of the tensors of an update; numbers start at 1."""
+    return f"update.{number:04d}.safetensors"
+
+
+def to_files(updates: tuple[Update, ...]) -> dict[str, bytes | Iterable[Any]]:
+    """The contents of the files of a run's updates, by name."""
+    if not updates:
+        return {}
+    lines = [json.dumps(storage.plain(asdict(update.record))) + "\n" for update in updates]
+    files: dict[str, bytes | Iterable[Any]] = {LOG: "".join(lines).encode()}
+    return files | {file_name(n): tensor_file.parts(update.tensors) for n, update in enumerate(updates, start=1)}
+
+
+def read_files(folder: Path, manifest: Manifest) -> tuple[Update, ...]:
+    """The updates of a run folder."""
+    if LOG not in manifest.files:
+        return ()
+    updates = []
+    with manifests.unreadable(folder / LOG):
+        lines = storage.read_verified(folder / LOG, manifest.files[LOG]).splitlines()
+        records = [schema.read(UpdateRecord, json.loads(line), f"line {n}") for n, line in enumerate(lines, start=1)]
+    for number, record in enumerate(records, start=1):
+        path = folder / file_name(number)
+        if path.name not in manifest.files:
+            raise HarmoniumError(f"{folder / LOG}: names update {number}, whose file {path.name} is missing")
+        tensors, _ = tensor_file.read(storage.verify(path, manifest.files[path.name]))
+        updates.append(Update(record, tensors))
+    return tuple(updates)

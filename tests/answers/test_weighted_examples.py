@@ -1,0 +1,131 @@
+"""Weights of validation and test facts as examples: of probabilities, of answer sets, of missing facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harmonium.answers.conformal import Surprises, fit_answer_sets
+from harmonium.answers.fact_probability import fit_fact_calibration
+from harmonium.answers.held_out import held_out_answers
+from harmonium.answers.hidden_facts import find_hidden
+from harmonium.answers.probability import fit_calibration
+from harmonium.answers.temperature import fit_temperature
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.build import build_model
+from harmonium.model.scoring import Scorer
+from harmonium.run.run import History, Run
+from harmonium.runtime.config import Config, ModelConfig
+from small import make_graph
+
+MODEL = ModelConfig("distmult", 8)
+
+
+def graph_and_model() -> tuple[Graph, Scorer]:
+    return make_graph(20, 3, (200, 90, 90)), build_model(MODEL, 20, 3)
+
+
+def weigh(facts: Triples, weights: Any) -> Triples:
+    return replace(facts, weight=torch.as_tensor(weights, dtype=torch.float64).expand(len(facts)).clone())
+
+
+def test_the_confidence_of_a_triple_is_the_weight_of_the_fact() -> None:
+    facts = weigh(Triples.from_rows([[0, 0, 1], [1, 0, 2], [2, 1, 0]]), [0.3, 2.0, 0.0])
+    asked = Triples.from_rows([[1, 0, 2], [0, 0, 2], [0, 0, 1], [2, 1, 0], [0, 0, 1]])
+    assert facts.confidence_of(asked).tolist() == [1.0, 0.0, 0.3, 0.0, 0.3]
+    assert replace(facts, weight=None).confidence_of(asked).tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
+    assert facts.positive().to_rows().tolist() == [[0, 0, 1], [1, 0, 2]]
+
+
+def test_answers_are_true_with_the_confidence_of_their_fact() -> None:
+    graph, model = graph_and_model()
+    weights = torch.linspace(0.1, 2, 90)
+    plain = held_out_answers(model, graph, Slot.TAIL, "valid")
+    answers = held_out_answers(model, replace(graph, valid=weigh(graph.valid, weights)), Slot.TAIL, "valid")
+    assert torch.equal(plain.true, answers.true) and torch.equal(plain.label, plain.true.double())
+    assert torch.equal(answers.label > 0, answers.true)
+    known = {round(value, 5) for value in weights.clamp(max=1).tolist()}
+    assert {round(value, 5) for value in answers.label[answers.true].tolist()} <= known
+
+
+FITS = {
+    "answers": lambda model, graph: fit_calibration(model, graph),
+    "answer sets": lambda model, graph: {
+        slot: replace(part, weight=None) for slot, part in fit_answer_sets(model, graph).slots.items()
+    },
+    "facts": lambda model, graph: fit_fact_calibration(model, graph),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_validation_facts_of_weight_zero_are_as_good_as_absent(name: str) -> None:
+    graph, model = graph_and_model()
+    kept = torch.arange(90) % 3 > 0
+    absent = replace(graph, valid=graph.valid[kept])
+    weighted = replace(graph, valid=weigh(graph.valid, kept.double()))
+    assert FITS[name](model, weighted) == FITS[name](model, absent) != FITS[name](model, graph)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_weights_of_one_change_nothing(name: str) -> None:
+    graph, model = graph_and_model()
+    assert FITS[name](model, replace(graph, valid=weigh(graph.valid, 1.0))) == FITS[name](model, graph)
+
+
+class Odds(Scorer):
+    """Scores that are the log-odds with which facts were drawn."""
+
+    def __init__(self) -> None:
+        self.scores = 2 * torch.randn(60, 2, 60, generator=torch.Generator().manual_seed(1)) - 4
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        if slot is Slot.HEAD:
+            return self.scores[:, queries.relation, queries.tail].T.clone()
+        tails = self.scores[queries.head, queries.relation]
+        return tails.clone() if slot is Slot.TAIL else self.scores[queries.head, :, queries.tail].clone()
+
+
+def test_doubtful_facts_make_answers_less_probable() -> None:
+    scorer, generator = Odds(), torch.Generator().manual_seed(2)
+    facts = (torch.rand(scorer.scores.shape, generator=generator) < scorer.scores.sigmoid()).nonzero()
+    parts = facts[torch.randperm(len(facts), generator=generator)].tensor_split([len(facts) // 2, len(facts)])
+    splits = dict(zip(("train", "valid", "test"), map(Triples.from_rows, parts), strict=True))
+    graph, means = replace(make_graph(60, 2), **splits), []
+    for each in (graph, replace(graph, valid=weigh(graph.valid, 0.3))):
+        fit = fit_calibration(scorer, each).fits[Slot.TAIL]
+        answers = held_out_answers(scorer, each, Slot.TAIL, "valid", fit.temperature)
+        means.append(fit.logits_of_margins(answers.relation, answers.margin, answers.known).sigmoid().mean().item())
+    assert means[1] == pytest.approx(0.3 * means[0], rel=0.25)
+
+
+def test_the_temperature_is_that_of_weighted_facts() -> None:
+    graph, model = graph_and_model()
+    half = torch.arange(90) < 45
+    facts = weigh(graph.valid, half.double())
+    expected = fit_temperature(model, Slot.TAIL, graph.valid[half], 20)
+    assert fit_temperature(model, Slot.TAIL, facts, 20) == pytest.approx(expected, rel=0.1)
+
+
+def test_answer_sets_cover_by_weight() -> None:
+    """The facts that surprise most do not count."""
+    surprise = torch.linspace(0, 10, 1000)
+    weight = (surprise < 5).double()
+    weighted = Surprises(1.0, [0] * 1000, surprise.tolist(), [True] * 1000, weight.tolist())
+    part = Surprises(1.0, [0] * 500, surprise[:500].tolist(), [True] * 500)
+    any_relation = torch.tensor([-1])
+    limits = [s.thresholds(0.9, any_relation, False).item() for s in (weighted, part)]
+    assert limits[0] == pytest.approx(limits[1], abs=0.02)
+
+
+def test_hidden_facts_count_by_weight() -> None:
+    graph, model = graph_and_model()
+    run = Run(Config(model=MODEL), graph, model, History())  # type: ignore[arg-type]
+    plain = find_hidden(run, top=100)
+    for weight, share in ((0.5, 0.5), (3.0, 1.0), (0.0, 0.0)):
+        weighted = find_hidden(replace(run, graph=replace(graph, test=weigh(graph.test, weight))), top=100)
+        assert weighted.in_test == pytest.approx(share * plain.in_test)

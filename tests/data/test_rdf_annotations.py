@@ -1,0 +1,180 @@
+"""Weights of facts: in RDF, in every format there and back, and of facts that are given twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import networkx
+import pandas
+import polars
+import pyoxigraph as ox
+import pytest
+import torch
+
+import harmonium
+from graph_checks import facts, whole
+from harmonium.data.datasets import load
+from harmonium.data.formats import FOLDERS, WRITERS
+from harmonium.data.formats.encode import encode
+from harmonium.data.formats.rdf import StatementCollector
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.rdf_annotations import REIFIES, Annotations
+from harmonium.data.reading_options import Options
+from harmonium.runtime.errors import HarmoniumError
+from small import make_graph
+
+PREFIX = "@prefix : <http://e/> . @prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
+
+
+def line(*terms: str) -> str:
+    return " ".join(f"<http://e/{term}>" if term.isalnum() else term for term in terms) + " .\n"
+
+
+STAR = "<< <http://e/a> <http://e/r> <http://e/b> >>"
+SOURCES = {
+    "star.ttl": f"{PREFIX} :a :r :b . :b :r :c . << :a :r :b >> :confidence 0.3 .",
+    "annotation.ttl": f"{PREFIX} :a :r :b {{| :confidence 0.3 |}} . :b :r :c .",
+    "reifier.ttl": f"{PREFIX} :a :r :b ~ :x {{| :weight 0.3 |}} . :b :r :c .",
+    "star.nt": line("a", "r", "b") + line(STAR, "confidence", '"0.3"') + line("b", "r", "c"),
+    "first.nt": line(STAR, "confidence", '"0.3"') + line("a", "r", "b") + line("b", "r", "c"),
+    "star.nq": line("a", "r", "b", "g") + line("b", "r", "c", "g") + line(STAR, "confidence", '"0.3"'),
+    "graph.nq": line("a", "r", "b", "g") + line("b", "r", "c", "h") + line("g", "confidence", '"3e-1"'),
+    "graph first.nq": line("g", "confidence", '"0.3"') + line("a", "r", "b", "g") + line("b", "r", "c"),
+    "graph.trig": f"{PREFIX} :g {{ :a :r :b }} :b :r :c . :g :certainty .3 .",
+    "both.trig": f"{PREFIX} :g {{ :a :r :b {{| :probability .3 |}} }} :b :r :c . :g :weight 0.9 .",
+    "several.ttl": f"{PREFIX} :a :r :b {{| :confidence 0.1 |}} . :b :r :c . << :a :r :b >> :confidence 0.3 .",
+    "quoted.ttl": f"{PREFIX} :b :r :c . << :a :r :b >> :confidence 0.3 .",
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_rdf_says_about_a_fact_or_its_graph_is_its_weight(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(SOURCES[name])
+    graph = whole(tmp_path / name)
+    weights = {fact[0][-1]: weight for fact, weight in zip(facts(graph), graph.train.weights().tolist(), strict=True)}
+    assert weights == {"a": 0.3, "b": 1.0}
+    assert graph.n_relations == 1 and graph.n_entities == 3
+
+
+def test_statements_of_rdf_star_do_not_hide_bad_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.nt").write_text(SOURCES["star.nt"] + "nonsense\n")
+    with pytest.raises(HarmoniumError, match="not N-Triples"):
+        whole(tmp_path / "a.nt")
+    assert whole(tmp_path / "a.nt", on_bad="skip").train.weights().tolist() == [0.3, 1.0]
+
+
+@pytest.mark.parametrize("option", ["trust", "http://e/trust", "<http://e/trust>"])
+def test_the_predicate_of_weights_can_be_chosen(option: str, tmp_path: Path) -> None:
+    text = f"{PREFIX} :a :r :b {{| :trust 0.3 ; :confidence 0.9 |}} . :b :r :c ."
+    (tmp_path / "a.ttl").write_text(text)
+    assert whole(tmp_path / "a.ttl", weight_column=option).train.weights().tolist() == [0.3, 1.0]
+    assert whole(tmp_path / "a.ttl").train.weights().tolist() == [0.9, 1.0]
+
+
+@pytest.mark.parametrize("predicate", ["http://x#confidence", "urn:x:Confidence_Score", "http://x/weight"])
+def test_usual_predicates_of_weights_are_known(predicate: str) -> None:
+    assert Annotations(None).is_weight(predicate)
+    assert not Annotations(None).is_weight("http://x/height")
+    assert not Annotations("trust").is_weight(predicate)
+
+
+@pytest.mark.parametrize("value", ["-1", '"high"', '"NaN"', '"inf"'])
+def test_a_weight_that_is_none_is_an_error_that_names_the_fact(value: str, tmp_path: Path) -> None:
+    (tmp_path / "a.ttl").write_text(f"{PREFIX} :a :r :b {{| :confidence {value} |}} .")
+    with pytest.raises(HarmoniumError, match="weight of http://e/a http://e/r http://e/b is .* not a finite number"):
+        whole(tmp_path / "a.ttl")
+
+
+def test_a_property_of_an_entity_is_no_weight(tmp_path: Path) -> None:
+    (tmp_path / "a.ttl").write_text(f"{PREFIX} :a :r :b ; :weight 80 .")
+    graph = whole(tmp_path / "a.ttl")
+    assert graph.train.weight is None and [note.kind for note in graph.notes] == ["skipped"]
+    assert len(whole(tmp_path / "a.ttl", literals="keep").train) == 2
+
+
+def test_statements_added_one_by_one_have_weights_too() -> None:
+    a, r, b, weight = (ox.NamedNode(f"http://e/{name}") for name in ("a", "r", "b", "weight"))
+    statements = StatementCollector(Options(literals="keep"))
+    statements.add(ox.BlankNode("x"), weight, ox.Literal(0.3))
+    statements.add(ox.BlankNode("x"), ox.NamedNode(REIFIES), ox.Triple(a, r, b))
+    statements.add(a, weight, ox.Literal(80))  # a property of an entity
+    graph = encode(statements.source("made", "here"))
+    assert sorted(zip(facts(graph), graph.train.weights().tolist(), strict=True), key=lambda row: row[1]) == [
+        (("http://e/a", "http://e/r", "http://e/b"), 0.3),
+        (("http://e/a", "http://e/weight", '"80"^^<http://www.w3.org/2001/XMLSchema#integer>'), 1.0),
+    ]
+
+
+# There and back ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graph() -> Graph:
+    graph = make_graph()
+    weights = [torch.linspace(0, 2, 40, dtype=torch.float64), None, torch.full((10,), 0.1, dtype=torch.float64)]
+    splits = zip(graph.splits.items(), weights, strict=True)
+    return replace(graph, **{name: replace(triples, weight=weight) for (name, triples), weight in splits})
+
+
+def by_fact(graph: Graph) -> dict[tuple[str, str, str, str], float]:
+    return {
+        (split, *fact): weight
+        for split in SPLITS
+        for fact, weight in zip(facts(graph, split), graph.splits[split].weights().tolist(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("to", WRITERS)
+def test_a_folder_of_each_format_keeps_weights(graph: Graph, tmp_path: Path, to: str) -> None:
+    written = harmonium.convert(graph, tmp_path / "out", to)
+    is_rdf = to in ("nt", "ttl", "nq")
+    assert ["weight-column" in str(note) for note in written.notes] == [True] * (not is_rdf)
+    options = {} if is_rdf else {"weight_column": "weight"}
+    assert by_fact(load(tmp_path / "out", **options)) == by_fact(graph)
+    bare = load(tmp_path / "out")
+    assert is_rdf or all(triples.weight is None for triples in bare.splits.values())
+    assert by_fact(bare).keys() == by_fact(graph).keys()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz", "txt", "parquet", "jsonl", "nq", "graph"])
+def test_one_file_keeps_weights(graph: Graph, tmp_path: Path, ending: str) -> None:
+    harmonium.convert(graph, tmp_path / f"out.{ending}")
+    options = {} if ending in ("nq", "graph") else {"weight_column": "weight"}
+    assert by_fact(load(tmp_path / f"out.{ending}", **options)) == by_fact(graph)
+
+
+@pytest.mark.parametrize("to", FOLDERS)
+def test_formats_of_ids_say_that_weights_are_left_out(graph: Graph, tmp_path: Path, to: str) -> None:
+    assert "no weights" in str(harmonium.convert(graph, tmp_path / "out", to).notes[-1])
+    assert load(tmp_path / "out").train.weight is None
+
+
+ROWS = {"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "c"], "trust": [0.3, 1.0]}
+
+
+def as_networkx() -> Any:
+    edges = networkx.MultiDiGraph()
+    for head, relation, tail, trust in zip(*ROWS.values(), strict=True):
+        edges.add_edge(head, tail, relation=relation, trust=trust)
+    return edges
+
+
+@pytest.mark.parametrize("source", [ROWS, pandas.DataFrame(ROWS), polars.DataFrame(ROWS), as_networkx()])
+def test_weights_from_memory(source: Any) -> None:
+    assert whole(source, weight_column="trust").train.weights().tolist() == [0.3, 1.0]
+
+
+# Given twice ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]])
+def test_of_a_fact_given_twice_the_largest_weight_counts(order: list[int]) -> None:
+    rows = [("a", "r", "b", 0.2), ("a", "r", "b", 0.7), ("b", "r", "c", 0.5), ("b", "r", "c", 0.5)]
+    table = polars.DataFrame([rows[i] for i in order], schema=["head", "relation", "tail", "w"], orient="row")
+    graph = whole(table, weight_column="w")
+    assert dict(zip(facts(graph), graph.train.weights().tolist(), strict=True)) == {
+        ("a", "r", "b"): 0.7, ("b", "r", "c"): 0.5,
+    }  # fmt: skip
+    assert [(note.kind, note.count) for note in graph.notes][:2] == [("repeated", 2), ("different weights", 1)]

@@ -1,0 +1,249 @@
+"""Review in a real Chromium: by the keyboard alone, two reviewers at once, names and comments that are code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright import sync_api as browsers
+
+from harmonium.answers.review.store import load_judgements
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.interfaces.serve.server import ReviewOptions
+from serving import Server
+from small import CONFIGS, make_graph, make_run, untrained
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, such as Debian's package of that name"),
+]
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    browsers.expect.set_options(timeout=30_000)
+    with browsers.sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Entities and relations of the graph have names that are code."""
+    bare = make_graph(n_entities=30, sizes=(150, 40, 10))
+    entities = Vocabulary([f"e{i}" for i in range(30)], [f"{SCRIPT}{i}" for i in range(30)], "entity")
+    relations = Vocabulary(["r0", "r1", "r2"], [f"<b>r{i}</b>" for i in range(3)], "relation")
+    graph = dataclasses.replace(bare, entities=entities, relations=relations)
+    run = make_run(graph, untrained(graph, CONFIGS["plain"]))
+    options = ReviewOptions(["Ana", f"Ben {SCRIPT[:40]}"], tmp_path / "judged.sqlite", top=20)
+    with Server(run, review=options) as started:
+        yield started
+
+
+@pytest.fixture
+def visit(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
+    """Opens the page of a reviewer; at the end no script may have failed."""
+    pages, faults = [], []
+
+    def open_page(reviewer: str | None = "Ana", view: str = "review", **options: Any) -> Any:
+        page = browser.new_context(viewport={"width": 1200, "height": 850}, **options).new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: "Content Security" in message.text and faults.append(message.text))
+        token = next(
+            (token for name, token in server.app.issued.items() if reviewer and name.startswith(reviewer)), None
+        )
+        fragment = f"#token={token}&view={view}" if token else f"#view={view}"
+        page.goto(f"http://127.0.0.1:{server.port}/{fragment}")
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.context.close()
+    assert faults == []
+
+
+def judge_by_key(page: Any, key: str) -> str:
+    """Press a key, and wait for the next fact; returns the one that was judged."""
+    fact = page.locator(".judged-fact")
+    before = fact.inner_text()
+    page.keyboard.press(key)
+    browsers.expect(fact).not_to_have_text(before)
+    return str(before)
+
+
+def kept(server: Server) -> list[tuple[str, str, str]]:
+    path = server.app.app.state.review.review.store.path
+    return [(each.reviewer, each.verdict, each.comment) for each in load_judgements(path)]
+
+
+def test_a_review_by_the_keyboard_alone(visit: Callable[..., Any], server: Server) -> None:
+    page = visit()
+    browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    assert "token" not in page.url and "view=review" in page.url
+    first = judge_by_key(page, "a")
+    browsers.expect(page.locator("#status")).to_have_text(re.compile("^accepted: .*Next: "))
+    second = judge_by_key(page, "r")
+    third = judge_by_key(page, "u")
+    assert len({first, second, third}) == 3
+    page.keyboard.press("c")
+    browsers.expect(page.get_by_role("textbox", name="Comment")).to_be_focused()
+    page.keyboard.type("a rare case: u, z and r are letters here")
+    assert len(kept(server)) == 3  # letters of a comment judge nothing
+    page.keyboard.press("Enter")
+    fourth = judge_by_key(page, "r")
+    assert kept(server)[3:] == [("Ana", "rejected", "a rare case: u, z and r are letters here")]
+    page.keyboard.press("z")
+    browsers.expect(page.locator(".judged-fact")).to_have_text(fourth)
+    browsers.expect(page.get_by_role("textbox", name="Comment")).to_have_value(
+        "a rare case: u, z and r are letters here"
+    )
+    browsers.expect(page.locator("main")).to_contain_text("1 fact accepted, 1 rejected, 1 unsure, 0 disputed")
+    page.keyboard.press("e")
+    browsers.expect(page.get_by_text("Details", exact=True)).to_be_visible()
+    page.keyboard.press("Control+a")
+    page.get_by_label(re.compile("^Keys:")).uncheck()
+    page.locator(".judged-fact").focus()
+    page.keyboard.press("a")
+    page.wait_for_timeout(500)
+    assert [verdict for _, verdict, _ in kept(server)] == ["accepted", "rejected", "unsure"]
+    page.get_by_role("link", name="Ask").click()
+    browsers.expect(page.get_by_role("heading", name="What is missing?")).to_be_visible()
+    page.locator("h2").click()
+    page.keyboard.press("a")
+    page.wait_for_timeout(500)
+    assert len(kept(server)) == 3  # keys judge nothing on other pages
+
+
+def test_two_reviewers_at_once_never_see_the_same_fact_and_see_what_they_disagree_on(
+    visit: Callable[..., Any], server: Server
+) -> None:
+    ana, ben = visit("Ana"), visit("Ben")
+    seen = []
+    for page, key in [(ana, "a"), (ben, "r"), (ben, "a"), (ana, "r"), (ana, "u"), (ben, "a")]:
+        for each in (ana, ben):
+            browsers.expect(each.locator(".judged-fact")).to_be_visible()
+        assert ana.locator(".judged-fact").inner_text() != ben.locator(".judged-fact").inner_text()
+        seen.append(judge_by_key(page, key))
+    assert len(set(seen)) == 6
+    review = server.app.app.state.review.review
+    accepted = next(each for each in review.store.judgements() if (each.reviewer, each.verdict) == ("Ana", "accepted"))
+    review.judge(next(name for name in server.app.issued if name != "Ana"), accepted.fact, "rejected", SCRIPT)
+    judge_by_key(ana, "u")
+    card = ana.locator(".card", has=ana.get_by_role("heading", name="Disagreements"))
+    browsers.expect(card).to_contain_text("Ana: accepted")
+    browsers.expect(card).to_contain_text(SCRIPT)
+    card.get_by_role("button", name=re.compile("^Reject")).click()
+    browsers.expect(card).to_have_count(0)
+    for page in (ana, ben):
+        assert page.locator("main script, main img, main b").count() == 0
+        assert "owned" not in page.title()
+
+
+def test_unsure_facts_come_back_when_nothing_else_is_left(visit: Callable[..., Any], server: Server) -> None:
+    page = visit()
+    browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    unsure = judge_by_key(page, "u")
+    for _ in range(19):
+        judge_by_key(page, "r")
+    assert page.locator(".judged-fact").inner_text() == unsure
+    browsers.expect(page.locator("main")).to_contain_text("Ana was unsure on 20")
+    page.get_by_role("button", name="Reject").click()
+    browsers.expect(page.get_by_role("heading", name="No fact is left to judge")).to_be_visible()
+    page.keyboard.press("z")
+    browsers.expect(page.locator(".judged-fact")).to_have_text(unsure)
+
+
+def test_without_the_token_of_a_reviewer_nothing_can_be_judged(visit: Callable[..., Any], server: Server) -> None:
+    stranger = visit(None)
+    browsers.expect(stranger.get_by_role("alert")).to_contain_text("a reviewer's token")
+    browsers.expect(stranger.get_by_role("link", name="Review", exact=True)).to_be_visible()
+    assert kept(server) == []
+
+
+def test_a_page_of_another_site_cannot_judge(browser: Any, visit: Callable[..., Any], server: Server) -> None:
+    """Even one that has stolen a token: a form, a fetch with and without CORS, a beacon."""
+    page = visit()
+    browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    offered = server.app.app.state.review.review.queue.shown[0].fact
+    body = json.dumps(dict(zip(("head", "relation", "tail"), offered, strict=True)) | {"verdict": "accepted"})
+    address, token = f"http://127.0.0.1:{server.port}/api/v1/review/judge", server.app.issued["Ana"]
+
+    class Evil(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<h1>evil</h1>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Evil) as evil:
+        threading.Thread(target=evil.serve_forever, daemon=True).start()
+        attacker = page.context.new_page()
+        attacker.goto(f"http://127.0.0.1:{evil.server_port}/")
+        script = """async ([address, body, token]) => {
+            const tries = [
+                () => fetch(address, { method: "POST", body, mode: "no-cors", credentials: "include" }),
+                () => fetch(address, { method: "POST", body, headers: { "Content-Type": "text/plain" } }),
+                () => fetch(address, { method: "POST", body, headers: {
+                    "Content-Type": "application/json", Authorization: `Bearer ${token}` } }),
+                () => navigator.sendBeacon(address, new Blob([body], { type: "text/plain" })),
+            ];
+            for (const attempt of tries) { try { await attempt(); } catch { /* refused */ } }
+            const form = document.createElement("form");
+            Object.assign(form, { method: "post", action: address, enctype: "text/plain" });
+            const field = document.createElement("input");
+            Object.assign(field, { name: body.slice(0, -1) + ', "comment": "', value: '"}' });
+            form.append(field); document.body.append(form); form.submit();
+        }"""
+        attacker.evaluate(script, [address, body, token])
+        browsers.expect(attacker.locator("body")).to_contain_text("error")
+        attacker.close()
+        evil.shutdown()
+    assert kept(server) == []
+    judge_by_key(page, "a")
+    assert len(kept(server)) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_page_breaks_no_rule_of_axe_and_fits_a_phone(visit: Callable[..., Any], scheme: str, width: int) -> None:
+    page = visit("Ana", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    judge_by_key(page, "a")
+    judge_by_key(page, "r")
+    browsers.expect(page.locator("svg.reliability")).to_have_count(1)
+    browsers.expect(page.get_by_text("…", exact=False).and_(page.locator(".card p"))).to_have_count(0)
+    for summary in page.locator("summary").all():
+        summary.click()
+    broken = Axe().run(page).response["violations"]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in broken] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_judgements_are_exported_from_the_page(visit: Callable[..., Any]) -> None:
+    page = visit()
+    browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    judge_by_key(page, "a")
+    page.get_by_role("button", name="Export all judgements").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download as CSV").click()
+    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("head,relation,tail,verdict,reviewer,time,comment") and "accepted,Ana" in lines[1]
