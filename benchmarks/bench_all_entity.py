@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from bench_gpu import portable_command, profile_step, time_steps
+from bench_gpu import profile_step, time_steps
+from portable_command import portable_command
 
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph

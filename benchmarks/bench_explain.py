@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from bench_gpu import portable_command
+from portable_command import portable_command
 
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import LIMIT, find_necessary_facts

@@ -14,9 +14,11 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from portable_command import portable_command
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
@@ -55,13 +57,6 @@ def random_graph() -> Graph:
         parts.append(Triples(entities[0], weights.multinomial(count, True, generator=generator), entities[1]))
     names = (Vocabulary([f"{kind}{i}" for i in range(SHAPE[f"n_{kind}"])]) for kind in ("entities", "relations"))
     return Graph(*names, *parts, name="random graph of FB15K's shape")
-
-
-def portable_command(script: str) -> str:
-    """The command as a reader can repeat it: files by name, without the folders of this machine."""
-    return " ".join(
-        ["python", f"benchmarks/{script}", *(Path(word).name if "/" in word else word for word in sys.argv[1:])]
-    )
 
 
 def time_steps(graph: Graph, settings: list[str], backend: str, steps: int, base: list[str] = PAPER) -> float:

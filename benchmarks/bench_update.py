@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from bench_gpu import portable_command
+from portable_command import portable_command
 from torch import Tensor
 
 from harmonium.data import graph_file

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -22,8 +21,10 @@ from statistics import mean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
+from portable_command import portable_command
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
@@ -148,7 +149,7 @@ def describe(graph: Graph, training: Training, device: torch.device, preset: str
         "seeds": options.seeds,
         "parameters": training.parameters,
         **{key: value for key, value in environment(device).items() if key in ("device", "torch", "commit")},
-        "command": "python benchmarks/leaderboard.py " + shlex.join(options.arguments),
+        "command": portable_command("leaderboard.py", options.arguments),
         "settings": {group: asdict(getattr(config, group)) for group in ("model", "train")},
     }
 
@@ -192,16 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.seeds < 1 or (options.ensemble and options.seeds < 2):
         parser.error("--seeds is at least 1, and at least 2 with --ensemble")
-    shown = argparse.Namespace(**vars(options))
-    shown.arguments = _portable(arguments, options)
-    keep(options.results, measure(shown))
-
-
-def _portable(arguments: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """The arguments of the command as a reader can repeat it: a dataset by its name, not by a path of this machine."""
-    words = [Path(word).name if word == options.dataset else word for word in arguments]
-    at = words.index("--results") if "--results" in words else None
-    return words if at is None else words[:at] + words[at + 2 :]
+    options.arguments = [word for word in arguments if word not in ("--results", str(options.results))]
+    keep(options.results, measure(options))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from copy import deepcopy
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -25,9 +22,8 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
 from harmonium.runtime.config import Config, ModelConfig
 from harmonium.runtime.errors import HarmoniumError
+from html_page import Page, count_printed_sheets, needs_chromium
 from small import CONFIGS, family, fitted, make_graph, make_run, untrained
-
-VOID = {"meta", "br"}
 
 
 def run_on(graph: Graph, config: ModelConfig = CONFIGS["harmony"]) -> Run:
@@ -244,10 +240,10 @@ def test_graphs_and_files_are_compared_without_runs(run: Run, tmp_path: Path) ->
     lines = ["\t".join(names) for names in graph.names_of(graph.facts())]
     (tmp_path / "old.tsv").write_text("\n".join(lines) + "\n")
     (tmp_path / "new.tsv").write_text("\n".join([*lines[1:], "e0\tr0\tsomeone new"]) + "\n")
-    found = harmonium.diff(tmp_path / "old.tsv", tmp_path / "new.tsv")
-    assert found.models is None and found.metrics == ()
-    assert (found.graph.facts["added"].count, found.graph.facts["removed"].count) == (1, 1)
-    assert found.graph.facts["moved"].count == 0  # neither has splits
+    difference = harmonium.diff(tmp_path / "old.tsv", tmp_path / "new.tsv")
+    assert difference.models is None and difference.metrics == ()
+    assert (difference.graph.facts["added"].count, difference.graph.facts["removed"].count) == (1, 1)
+    assert difference.graph.facts["moved"].count == 0  # neither has splits
     mixed = harmonium.diff(run, graph)
     assert not mixed.changed and "only one of them is a run" in mixed.notes[0]
 
@@ -266,9 +262,9 @@ def test_it_says_that_few_facts_are_held_out_in_both(run: Run) -> None:
 
 def test_graphs_without_common_held_out_facts(run: Run) -> None:
     graph = replace(run.graph, valid=run.graph.valid[:0], test=run.graph.test[:0])
-    found = harmonium.diff(run, replace(run, graph=graph), missing=3)
-    assert found.metrics == [] and found.answers is None
-    assert any("held out in both" in note for note in found.notes)
+    difference = harmonium.diff(run, replace(run, graph=graph), missing=3)
+    assert difference.metrics == [] and difference.answers is None
+    assert any("held out in both" in note for note in difference.notes)
     other = run_on(make_graph(5, 2, (10, 3, 3)))
     renamed = replace(other.graph, entities=Vocabulary([f"other {i}" for i in range(5)]))
     assert harmonium.diff(run, replace(other, graph=renamed), missing=2).metrics == []
@@ -278,44 +274,21 @@ def test_large_graphs_are_sampled_and_not_searched_for_missing_facts(run: Run, m
     from harmonium.analysis import diff as module
 
     monkeypatch.setattr(module, "MAX_PAIRS", 10)
-    found = harmonium.diff(run, with_noise(run, 0.1), limit=20)
-    assert found.missing is None and any("--missing 100" in note for note in found.notes)
-    assert [part.facts for part in found.metrics] == [10, 10] and found.metrics[0].of == 60
+    difference = harmonium.diff(run, with_noise(run, 0.1), limit=20)
+    assert difference.missing is None and any("--missing 100" in note for note in difference.notes)
+    assert [part.facts for part in difference.metrics] == [10, 10] and difference.metrics[0].of == 60
     assert harmonium.diff(run, with_noise(run, 0.1), limit=20, missing=3).missing.top == 3
 
 
 def test_every_row_is_in_the_table(run: Run) -> None:
-    found = harmonium.diff(run, with_noise(widened(run), 0.5), top=5, missing=5)
-    rows = found.records()
+    difference = harmonium.diff(run, with_noise(widened(run), 0.5), top=5, missing=5)
+    rows = difference.records()
     assert {row["part"] for row in rows} == {"graph", "metrics", "answers", "probabilities", "missing", "calibration"}
     assert len({tuple(row) for row in rows}) == 1  # the same columns
-    assert found.to_frame().height == len(rows)
+    assert difference.to_frame().height == len(rows)
 
 
 # The page ---------------------------------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """The tags and the words of a page; tags must be closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open, self.tags, self.attributes, self.words = [], [], [], ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words = f"{self.words} {' '.join(data.split())}".replace("  ", " ")
 
 
 @pytest.fixture(scope="module")
@@ -325,19 +298,18 @@ def page(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Difference
 
 
 def test_the_page_is_whole_and_says_what_changed(page: tuple[Difference, Path]) -> None:
-    found, text = page[0], page[1].read_text(encoding="utf-8")
+    difference, text = page[0], page[1].read_text(encoding="utf-8")
     parsed = Page(text)
     assert not {"script", "link", "iframe", "object"} & set(parsed.tags)
     assert "default-src 'none'" in text and not re.search(r"url\((?!#)|@import", text)
-    ids = [value for name, value in parsed.attributes if name == "id"]
-    links = {value.removeprefix("#") for name, value in parsed.attributes if name == "href" and value}
-    labels = {value for name, value in parsed.attributes if name == "aria-labelledby"}
+    ids, labels = parsed.all("id"), set(parsed.all("aria-labelledby"))
+    links = {value.removeprefix("#") for value in parsed.all("href")}
     assert len(ids) == len(set(ids)) and links | labels <= set(ids)
     assert parsed.tags.count("table") == parsed.tags.count("caption") == parsed.tags.count("thead")
-    assert parsed.tags.count("th") == [name for name, _ in parsed.attributes].count("scope")
-    for sentence in found.summary:
+    assert parsed.tags.count("th") == len(parsed.all("scope"))
+    for sentence in difference.summary:
         assert f"{sentence[0].upper()}{sentence[1:]}." in parsed.words
-    for row in (*found.answers.rows.rows, *found.metrics[0].by_relation.rows):
+    for row in (*difference.answers.rows.rows, *difference.metrics[0].by_relation.rows):
         assert row.get("question", row.get("relation")) in parsed.words
 
 
@@ -345,9 +317,9 @@ def test_names_are_never_markup(run: Run) -> None:
     evil = '<script>alert("x")</script> & \x1b[31m'
     names = [f"{evil} {name}" for name in run.graph.entities.ids]
     graph = replace(run.graph, entities=Vocabulary(names), name=evil)
-    found = harmonium.diff(replace(run, graph=graph), with_noise(replace(run, graph=graph), 0.5), missing=5)
-    assert "script" not in Page(found.to_html()).tags
-    assert "<script" not in found._repr_html_() and "\x1b" not in str(found)
+    difference = harmonium.diff(replace(run, graph=graph), with_noise(replace(run, graph=graph), 0.5), missing=5)
+    assert "script" not in Page(difference.to_html()).tags
+    assert "<script" not in difference._repr_html_() and "\x1b" not in str(difference)
 
 
 def test_a_page_of_someone_else_is_not_replaced(run: Run, page: tuple[Difference, Path], tmp_path: Path) -> None:
@@ -362,14 +334,7 @@ def test_a_page_of_someone_else_is_not_replaced(run: Run, page: tuple[Difference
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@needs_chromium
 def test_a_browser_prints_it(run: Run, tmp_path: Path) -> None:
-    file, out = tmp_path / "diff.html", tmp_path / "diff.pdf"
-    harmonium.diff(run, with_noise(widened(run), 0.5), file, missing=10)
-    command = [
-        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
-        f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={out}", file.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert out.is_file(), done.stderr
-    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", out.read_bytes())) <= 8
+    harmonium.diff(run, with_noise(widened(run), 0.5), tmp_path / "diff.html", missing=10)
+    assert 1 <= count_printed_sheets(tmp_path / "diff.html", tmp_path) <= 8

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -37,36 +34,10 @@ from harmonium.model.harmony import Harmony
 from harmonium.run.run import History, Run
 from harmonium.runtime.config import Config, ModelConfig
 from harmonium.runtime.errors import HarmoniumError
+from html_page import Page, count_printed_sheets, needs_chromium
 from small import family, make_graph
 
 FAST = ["model.entity_dim=8", "model.rank=4", "train.epochs=3", "train.negatives=8", "train.batch_size=64"]
-VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class Page(HTMLParser):
-    """The tags, the attributes and the words of a page; tags must be closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open, self.tags, self.attributes, self.words = [], [], [], ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, *pair) for pair in attributes]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words = f"{self.words} {' '.join(data.split())}".replace("  ", " ")
-
-    def all(self, name: str) -> list[str]:
-        return [value or "" for _, attribute, value in self.attributes if attribute == name]
 
 
 def trained(graph: Graph, *overrides: str, out: Path | None = None) -> Run:
@@ -347,18 +318,10 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@needs_chromium
 def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
-    file, out = run.path / "report.html", tmp_path / "report.pdf"
-    command = [
-        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
-        f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={out}", file.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert out.is_file(), done.stderr
-    printed = out.read_bytes()
-    assert printed.startswith(b"%PDF-") and len(printed) > 50_000
-    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 15
+    assert run.path is not None
+    assert 3 <= count_printed_sheets(run.path / "report.html", tmp_path) <= 15
 
 
 @pytest.mark.parametrize("content", [b"<html>my page</html>", b"", b"\x00\xff"])

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -20,15 +19,11 @@ from playwright import sync_api as browsers
 import harmonium
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime.config import ModelConfig
+from html_page import needs_chromium
 from serving import Server, untrained
 from small import make_graph
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, such as Debian's package of that name"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, needs_chromium]
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 NAMELESS = """() => [...document.querySelectorAll('a, button, input, svg[role=img]')].filter(e =>
     !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).map(e => e.outerHTML)"""
@@ -38,15 +33,6 @@ VIEWS = [
     "#view=map", "#view=map&name=Switzerland", "#view=run", "#view=browse", "#view=browse&relation=borders&slot=head",
     "#view=compare", "#view=compare&first=Switzerland&second=Austria", "#view=entity&name=nobody",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    browsers.expect.set_options(timeout=30_000)
-    with browsers.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

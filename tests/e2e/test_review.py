@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,25 +18,12 @@ from playwright import sync_api as browsers
 from harmonium.answers.review.store import load_judgements
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.interfaces.serve.server import ReviewOptions
+from html_page import needs_chromium
 from serving import Server
 from small import CONFIGS, make_graph, make_run, untrained
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, such as Debian's package of that name"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, needs_chromium]
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    browsers.expect.set_options(timeout=30_000)
-    with browsers.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

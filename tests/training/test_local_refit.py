@@ -14,8 +14,10 @@ from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.config import Config, ModelConfig, TrainConfig
+from harmonium.training.extended_model import extend_model, start_entities
 from harmonium.training.fit import fit
-from harmonium.training.local_refit import extend_model, refit, start_entities, transport
+from harmonium.training.forgetting import transport
+from harmonium.training.local_refit import refit
 from small import family, make_graph
 
 SETTINGS = [

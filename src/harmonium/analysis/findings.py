@@ -242,7 +242,7 @@ def _names(vocabulary: Vocabulary) -> Finding:
         twins = {kind: count + more[kind] for kind, count in twins.items()}
         examples += more_examples
     plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
-    text = f"that differ only in blanks or Unicode form: {twins['blanks']:,}, in case: {twins['case']:,}, "
+    text = f"names that differ only in blanks or Unicode form: {twins['blanks']:,}, in case: {twins['case']:,}, "
     text += f"in punctuation: {twins['punctuation']:,}; with stray blanks: {len(stray):,}"
     advice = f"unite the names of {plural} (--clean OUT --unite all): two spellings are learned as two {plural}"
     numbers = {"alike": sum(twins.values()), **twins, "stray": len(stray)}

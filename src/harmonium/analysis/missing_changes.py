@@ -140,8 +140,8 @@ class _Rater:
         NaN for facts that are known, excluded or about other names, and without a calibration.
         """
         values = [math.nan if rating is None else rating for rating in ratings]
-        own, expressible = facts.joint.from_joint(side, triples)
-        for row, fact in zip(expressible.nonzero()[:, 0].tolist(), own.to_rows().tolist(), strict=True):
+        of_side, expressible = facts.joint.from_joint(side, triples)
+        for row, fact in zip(expressible.nonzero()[:, 0].tolist(), of_side.to_rows().tolist(), strict=True):
             if ratings[row] is None and self.calibration is not None:
                 candidate = self.search.of_pair(*fact)
                 values[row] = float(self.calibration.log_odds(candidate).sigmoid()[0]) if len(candidate) else math.nan

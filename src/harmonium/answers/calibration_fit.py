@@ -108,10 +108,10 @@ class _Inputs:
         """The examples and, last, one of the mean inputs that is half true, so that no estimate is infinite."""
         common = self.columns(examples)
         middle = common[examples.is_best].mean(0, keepdim=True)
-        own = common[:, :2] if n_groups > 1 else torch.zeros_like(common[:, :2])
+        grouped = common[:, :2] if n_groups > 1 else torch.zeros_like(common[:, :2])
         return Examples(
             torch.cat([common, middle]),
-            torch.cat([own, torch.zeros_like(own[:1])]),
+            torch.cat([grouped, torch.zeros_like(grouped[:1])]),
             torch.cat([examples.relation, torch.zeros_like(examples.relation[:1])]),
             n_groups,
             torch.cat([examples.label, middle.new_full((1,), 0.5)]),
@@ -136,7 +136,7 @@ def fit_log_odds(examples: HeldOutAnswers, kind: Kind, slope: float, n_groups: i
     inputs = _Inputs.of(kind, examples)
     prior = inputs.prior(slope)
     sketch = inputs.regression(_thin(examples, examples.is_best), n_groups)
-    rough = fit_grouped(replace(sketch, own=torch.zeros_like(sketch.own)), prior)
+    rough = fit_grouped(replace(sketch, grouped=torch.zeros_like(sketch.grouped)), prior)
     examples = _thin(examples, (inputs.columns(examples) @ rough.weights).sigmoid() > RARE)
     data = inputs.regression(examples, n_groups)
     fit, prior = fit_spread(data, prior)
@@ -164,7 +164,9 @@ def _without_margin(data: Examples, flat: Tensor) -> Examples:
     """The margin is no input of the groups that are flat (n_groups,)."""
     kept = torch.ones_like(data.common[:, :2])
     kept[flat[data.group], 1] = 0.0
-    return replace(data, common=torch.cat([data.common[:, :2] * kept, data.common[:, 2:]], dim=1), own=data.own * kept)
+    return replace(
+        data, common=torch.cat([data.common[:, :2] * kept, data.common[:, 2:]], dim=1), grouped=data.grouped * kept
+    )
 
 
 def _cross_validate(data: Examples, question: Tensor, prior: Prior, fit: GroupedFit) -> Tensor:

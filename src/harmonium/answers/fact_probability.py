@@ -183,8 +183,8 @@ def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
     sizes = [len(part.label) for part in examples.values()]
     for relation, rows in zip(examples, torch.arange(len(label)).split(sizes), strict=True):
         offset, zero = inputs[rows] @ common, torch.zeros_like(common)
-        own = fit_log_odds(inputs[rows], label[rows], weight[rows], offset, zero, precision)
-        by_relation[relation] = own.tolist()
+        deviation = fit_log_odds(inputs[rows], label[rows], weight[rows], offset, zero, precision)
+        by_relation[relation] = deviation.tolist()
     return FactCalibration(mean.tolist(), scale.tolist(), common.tolist(), by_relation, n_true)
 
 

@@ -65,15 +65,15 @@ def find_hidden(run: Run, top: int = LISTED, progress: Callable[[int], None] | N
     facts, symmetric = missing.triples, search.traits.symmetric[missing.triples.relation]
     hidden = graph.known_answers(Slot.TAIL, ("test",))
     reversed_facts = Triples(facts.tail, facts.relation, facts.head)
-    found = (hidden.contain(facts) | (hidden.contain(reversed_facts) & symmetric)).long()
+    in_test = (hidden.contain(facts) | (hidden.contain(reversed_facts) & symmetric)).long()
     if graph.test.weight is not None:
-        found = graph.test.confidence_of(facts).maximum(graph.test.confidence_of(reversed_facts) * symmetric)
+        in_test = graph.test.confidence_of(facts).maximum(graph.test.confidence_of(reversed_facts) * symmetric)
     assert missing.probabilities is not None, "there is a calibration"
     bands, high = [], 1.1
     for low in BANDS:
         rows = (missing.probabilities >= low) & (missing.probabilities < high)
         bands.append(
-            HiddenBand(low, int(rows.sum()), float(missing.probabilities[rows].sum()), found[rows].sum().item())
+            HiddenBand(low, int(rows.sum()), float(missing.probabilities[rows].sum()), in_test[rows].sum().item())
         )
         high = low
     return HiddenFacts(len(graph.test), len(graph.valid), bands)

@@ -27,8 +27,8 @@ MIN_SLOPE = 0.02  # of a curve
 class Examples:
     """Labelled examples of a grouped regression."""
 
-    common: Tensor  # (n, k)
-    own: Tensor  # (n, d)
+    common: Tensor  # (n, k): inputs whose weights are those of all groups
+    grouped: Tensor  # (n, d): inputs whose weights deviate in each group
     group: Tensor  # (n,)
     n_groups: int
     label: Tensor  # (n,) 0 or 1
@@ -40,12 +40,12 @@ class Examples:
         return cls(common, common.new_zeros(len(label), 1), group, 1, label, weight)
 
     def where(self, mask: Tensor) -> Examples:
-        columns = (column[mask] for column in (self.common, self.own, self.group, self.label, self.weight))
-        common, own, group, label, weight = columns
-        return Examples(common, own, group, self.n_groups, label, weight)
+        columns = (column[mask] for column in (self.common, self.grouped, self.group, self.label, self.weight))
+        common, grouped, group, label, weight = columns
+        return Examples(common, grouped, group, self.n_groups, label, weight)
 
     def log_odds(self, weights: Tensor, deviations: Tensor) -> Tensor:
-        return self.common @ weights + (self.own * deviations[self.group]).sum(1)
+        return self.common @ weights + (self.grouped * deviations[self.group]).sum(1)
 
     def sum_by_group(self, values: Tensor) -> Tensor:
         """(n_groups,): the sums of values (n,)."""
@@ -80,7 +80,7 @@ def fit_grouped(examples: Examples, prior: Prior, start: GroupedFit | None = Non
     """Newton's method with halved steps; the deviations of each group are eliminated, so the cost is linear in groups."""
     precision = prior.spread**-2  # (d,)
     weights = prior.centre.clone() if start is None else start.weights
-    deviations = examples.own.new_zeros(examples.n_groups, len(precision)) if start is None else start.deviations
+    deviations = examples.grouped.new_zeros(examples.n_groups, len(precision)) if start is None else start.deviations
 
     def loss(weights: Tensor, deviations: Tensor) -> float:
         log_odds = examples.log_odds(weights, deviations)
@@ -93,11 +93,11 @@ def fit_grouped(examples: Examples, prior: Prior, start: GroupedFit | None = Non
         probability = examples.log_odds(weights, deviations).sigmoid()
         residual = examples.weight * (probability - examples.label)
         curvature = examples.weight * probability * (1 - probability)
-        step, own_step, inverse = _newton_step(examples, prior, weights, deviations, residual, curvature)
+        step, deviation_step, inverse = _newton_step(examples, prior, weights, deviations, residual, curvature)
         size = 1.0
-        while (new := loss(weights - size * step, deviations - size * own_step)) > current and size > 1e-6:
+        while (new := loss(weights - size * step, deviations - size * deviation_step)) > current and size > 1e-6:
             size /= 2
-        weights, deviations = weights - size * step, deviations - size * own_step
+        weights, deviations = weights - size * step, deviations - size * deviation_step
         converged, current = current - new < TOLERANCE * max(1.0, abs(current)), new
         if converged:
             break
@@ -108,7 +108,7 @@ def _newton_step(
     examples: Examples, prior: Prior, weights: Tensor, deviations: Tensor, residual: Tensor, curvature: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The steps of the weights (k,) and of the deviations (g, d), and the inverse (g, d, d) of each group's Hessian."""
-    common, own, precision = examples.common, examples.own, prior.spread**-2
+    common, grouped, precision = examples.common, examples.grouped, prior.spread**-2
     scaled = common * curvature[:, None]
     hessian = scaled.T @ common + prior.precision.diag()  # (k, k)
     gradient = common.T @ residual + prior.precision * (weights - prior.centre)
@@ -116,17 +116,17 @@ def _newton_step(
     def by_group(columns: list[Tensor]) -> Tensor:
         return torch.stack([examples.sum_by_group(column) for column in columns], dim=1)
 
-    k, d = common.shape[1], own.shape[1]
-    own_gradient = by_group([residual * own[:, j] for j in range(d)]) + precision * deviations  # (g, d)
-    mixed = by_group([scaled[:, i] * own[:, j] for i in range(k) for j in range(d)]).view(-1, k, d)
-    blocks = by_group([curvature * own[:, i] * own[:, j] for i in range(d) for j in range(d)]).view(-1, d, d)
+    k, d = common.shape[1], grouped.shape[1]
+    deviation_gradient = by_group([residual * grouped[:, j] for j in range(d)]) + precision * deviations  # (g, d)
+    mixed = by_group([scaled[:, i] * grouped[:, j] for i in range(k) for j in range(d)]).view(-1, k, d)
+    blocks = by_group([curvature * grouped[:, i] * grouped[:, j] for i in range(d) for j in range(d)]).view(-1, d, d)
     inverse = torch.linalg.inv(blocks + precision.diag())
     eliminated = mixed @ inverse  # (g, k, d)
     hessian = hessian - torch.einsum("gkd,gld->kl", eliminated, mixed)
-    gradient = gradient - torch.einsum("gkd,gd->k", eliminated, own_gradient)
+    gradient = gradient - torch.einsum("gkd,gd->k", eliminated, deviation_gradient)
     step = torch.linalg.solve(hessian, gradient)
-    own_step = torch.einsum("gde,ge->gd", inverse, own_gradient - torch.einsum("gkd,k->gd", mixed, step))
-    return step, own_step, inverse
+    deviation_step = torch.einsum("gde,ge->gd", inverse, deviation_gradient - torch.einsum("gkd,k->gd", mixed, step))
+    return step, deviation_step, inverse
 
 
 def fit_spread(examples: Examples, prior: Prior) -> tuple[GroupedFit, Prior]:

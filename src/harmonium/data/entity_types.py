@@ -103,16 +103,16 @@ class EntityTypes:
         both = role.bincount(minlength=len(self.sizes)).double()  # entities that have each role and fill the slot
         fills = torch.zeros(self.n_entities, dtype=torch.bool).index_fill_(0, members, True)
         log_odds = self._prior(target) + self._sum(self._evidence(target, both))
-        own = _sum_by_row(self._evidence(target, both, without=1)[role], row, len(members))
-        log_odds[members] = self._prior(target, without=1) + own
+        evidence = _sum_by_row(self._evidence(target, both, without=1)[role], row, len(members))
+        log_odds[members] = self._prior(target, without=1) + evidence
         everyone = SlotTypes(torch.arange(self.n_entities), fills, log_odds)
         if not typed or not len(members):
             return everyone
         shares = both / (self.sizes + PRIOR_FAILURES)
         support = self._sum(_log_complements(shares, target))  # log of one minus the noisy-or
         shares = (both - 1) / (self.sizes - 1 + PRIOR_FAILURES).clamp(min=1)
-        own = _sum_by_row(_log_complements(shares, target)[role], row, len(members))
-        needed = (-torch.expm1(own)).sort().values[int(QUANTILE * len(members))].clamp(LEAST, MOST)
+        support_of_members = _sum_by_row(_log_complements(shares, target)[role], row, len(members))
+        needed = (-torch.expm1(support_of_members)).sort().values[int(QUANTILE * len(members))].clamp(LEAST, MOST)
         return everyone.where(fills | (-torch.expm1(support) >= needed))
 
     def _prior(self, target: int, without: int = 0) -> float:

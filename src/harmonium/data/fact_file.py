@@ -198,7 +198,7 @@ class FactReader:
         else:
             aliases = {column: (*ALIASES[column], *LABEL_ALIASES[column]) for column in COLUMNS}
             known = {column: [words.index(word) for word in aliases[column] if word in words] for column in COLUMNS}
-            positions = {column: found[0] for column, found in known.items() if found}
+            positions = {column: indices[0] for column, indices in known.items() if indices}
             if self.options.header and len(titles) == len(columns) and len(positions) < 2:
                 return self._positions_by_order(columns)
             if len(positions) < 2 or (len(positions) < 3 and not may_be_open):

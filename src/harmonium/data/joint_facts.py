@@ -90,10 +90,10 @@ def with_splits_of(graph: Graph, other: Graph) -> Graph:
     For two versions of a graph of which this one has no splits: what changes is then due to the facts alone.
     """
     facts = JointFacts.of(graph, other)
-    own, _ = facts.joint.from_joint(0, facts.triples[facts.splits[0] > 0])
+    triples, _ = facts.joint.from_joint(0, facts.triples[facts.splits[0] > 0])
     mask = facts.splits[1][facts.splits[0] > 0]
     in_train = (mask == 0) | ((mask & 1) > 0)
     in_valid = ~in_train & ((mask & 2) > 0)
-    parts = (own[rows] for rows in (in_train, in_valid, ~in_train & ~in_valid))
+    parts = (triples[rows] for rows in (in_train, in_valid, ~in_train & ~in_valid))
     train, valid, test = parts
     return replace(graph, train=train, valid=valid, test=test)

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from harmonium.data.graph_changes import GraphChange
-from harmonium.data.index import CsrIndex, is_member
+from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Triples
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import BatchScorer
 from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
+from harmonium.training.extended_model import extend_model
+from harmonium.training.forgetting import Forgetting
 from harmonium.training.losses import contrastive_loss, contrastive_scores
 from harmonium.training.negatives import SIDES
 from harmonium.training.regularisers import regularisation
@@ -44,11 +45,6 @@ RATE = 0.1  # of a step, times the root mean square of the vectors; decays linea
 NEW = 3.0  # factor of the steps of new entities and of moved relations, which have further to go
 PULL = 0.1  # part of the way back to the start in steps in which added facts fit, for entities without removed facts
 MOVED_RELATION = 0.5  # share of the facts of a relation that must have changed for its vector to move
-REFERENCE = 2048  # facts that show how log-odds of training facts and of validation facts are distributed
-MIN_VALID = 50
-FORGETTING = 0.1  # weight of the loss of removed facts
-FORGOTTEN = 0.05  # mean of log-odds above their targets at which no further step is needed
-MAX_SCORES = 1 << 25  # held at once for removed facts
 
 
 @dataclass(frozen=True)
@@ -205,75 +201,6 @@ class LocalRefit:
         return self.kept[self.by_entity.draw(chosen, self.generator)]
 
 
-class Forgetting:
-    """Removed facts, and the log-odds that each of them would have if it had never been shown."""
-
-    def __init__(self, refit: LocalRefit) -> None:
-        self.refit = refit
-        self.known = {slot: refit.change.graph.known_answers(slot).to(refit.device) for slot in SIDES}
-        self.batch_size = max(1, MAX_SCORES // refit.n_entities)
-        self.is_done = False
-        with torch.no_grad():
-            self.targets = self._targets()
-
-    def _targets(self) -> Tensor:
-        """(2, n): the place among validation facts that each removed fact has among training facts.
-
-        Facts whose entities another training fact links are easier to guess, and compared with each other. Often there
-        are none among validation facts, as splits avoid them: then half of the way to the others is taken.
-        """
-        refit, now = self.refit, self._log_odds_of(self.refit.removed)
-        valid = refit.change.graph.valid.to(refit.device)
-        if len(valid) < MIN_VALID or not len(refit.kept):
-            return now.minimum(torch.full_like(now, -math.log(refit.n_entities)))
-        pairs, counts = self._pairs(refit.kept).unique(return_counts=True)
-        targets, valid_linked = now.clone(), is_member(self._pairs(valid), pairs)
-        for linked in (False, True):
-            chosen = is_member(self._pairs(refit.removed), pairs) == linked
-            shown, unseen = (
-                refit.kept[is_member(self._pairs(refit.kept), pairs[counts > 1]) == linked],
-                valid[valid_linked == linked],
-            )
-            has_like = len(unseen) >= MIN_VALID and len(shown) >= MIN_VALID
-            samples = (shown, unseen) if has_like else (refit.kept, valid)
-            before, after = (self._log_odds_of(refit.sample(facts, REFERENCE)).sort(1).values for facts in samples)
-            target = transport(now[:, chosen], before, after)
-            targets[:, chosen] = target if has_like or not linked else (now[:, chosen] + target) / 2
-        return now.minimum(targets)
-
-    def _pairs(self, facts: Triples) -> Tensor:
-        """(n,): the two entities of each fact, in either order, as one number."""
-        return facts.head.minimum(facts.tail) * self.refit.n_entities + facts.head.maximum(facts.tail)
-
-    def loss(self, index: Tensor) -> Tensor:
-        """The mean square by which the log-odds of removed facts, at these positions, are above their targets."""
-        index = index[: self.batch_size]
-        excess = (self._log_odds(self.refit.removed[index]) - self.targets[:, index]).relu()
-        self.is_done = excess.mean().item() <= FORGOTTEN
-        return FORGETTING * excess.square().mean()
-
-    def _log_odds_of(self, facts: Triples) -> Tensor:
-        return torch.cat([self._log_odds(part) for part in facts.chunks(self.batch_size)], dim=1)
-
-    def _log_odds(self, facts: Triples) -> Tensor:
-        """(2, n): of the head and of the tail of each fact against all entities that are not known answers."""
-        scorer, rows = self.refit.scorer(facts, None), []
-        for slot in SIDES:
-            scores = scorer.score_slot(slot)
-            excluded = torch.zeros_like(scores, dtype=torch.bool)
-            excluded[self.known[slot].of(facts)] = True
-            truth = facts[slot][:, None]
-            others = scores.masked_fill(excluded.scatter(1, truth, True), -torch.inf)
-            rows.append(scores.gather(1, truth)[:, 0] - others.logsumexp(1))
-        return torch.stack(rows).clamp(min=-100, max=100)
-
-
-def transport(values: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Values (k, n) at the same quantile of another distribution; both are ascending samples (k, m) and (k, l)."""
-    quantile = torch.searchsorted(source, values.contiguous()).double() / source.shape[1]
-    return target.gather(1, (quantile * (target.shape[1] - 1)).round().long())
-
-
 class _RowAdam:
     """Adam with one second moment for each row, so that rows move along their gradient.
 
@@ -302,66 +229,3 @@ class _RowAdam:
         if pulls:
             self.rows.lerp_(self.start, self.pull)
         self.rows.grad = None
-
-
-# New rows ------------------------------------------------------------------------------------------------------------
-
-
-def extend_model(model: GradientGraph, change: GraphChange) -> GradientGraph:
-    """A copy of the model with rows for new entities and relations, where a refit starts."""
-    graph, n_relations = change.graph, change.before.n_relations
-    larger = deepcopy(model)
-    larger.n_entities, larger.local_rows, larger.n_relations = (
-        graph.n_entities,
-        slice(0, graph.n_entities),
-        graph.n_relations,
-    )
-    with torch.no_grad():
-        entity, relation = model.entity.detach().clone(), model.relation.detach().clone()
-        if graph.n_entities > len(entity):
-            entity = torch.cat([entity, start_entities(model, change).to(entity)])
-        if graph.n_relations > n_relations:
-            new = start_relations(model, change, entity)
-            halves = zip(
-                relation.split(n_relations), new.split(len(new) // (2 if model.reciprocal else 1)), strict=True
-            )
-            relation = torch.cat([part for half in halves for part in half])
-    larger.entity, larger.relation = nn.Parameter(entity), nn.Parameter(relation)
-    return larger
-
-
-def start_entities(model: GradientGraph, change: GraphChange) -> Tensor:
-    """(k, dim): for each new entity the mean of the known ones that fill the same slots, at their usual length."""
-    first, train, vectors = change.before.n_entities, change.graph.train, model.entities().detach()
-    total = vectors.new_zeros(change.graph.n_entities - first, vectors.shape[1])
-    for slot in SIDES:
-        known = train[train[slot] < first]
-        by_relation = vectors.new_zeros(change.graph.n_relations, vectors.shape[1])
-        by_relation.index_add_(0, known.relation, vectors[known[slot]])
-        by_relation /= known.relation.bincount(minlength=len(by_relation)).clamp(min=1)[:, None]
-        new = change.added[change.added[slot] >= first]
-        total.index_add_(0, new[slot] - first, by_relation[new.relation])
-    return _at_usual_length(total, vectors)
-
-
-def start_relations(model: GradientGraph, change: GraphChange, entity: Tensor) -> Tensor:
-    """(k, dim), or (2k, dim) with reciprocal relations: the direction in which the scores of their facts grow."""
-    first, facts = change.before.n_relations, change.added
-    count, facts = change.graph.n_relations - first, facts[facts.relation >= first]
-    head, tail, relation = facts.head, facts.tail, facts.relation - first
-    if model.reciprocal:
-        head, tail, relation = torch.cat([head, tail]), torch.cat([tail, head]), torch.cat([relation, relation + count])
-    rows = model.relation.new_zeros(count * (2 if model.reciprocal else 1), model.relation.shape[1]).requires_grad_()
-    vectors, form = entity.to(model.relation), deepcopy(model.form).requires_grad_(False).fold()
-    with torch.enable_grad():
-        scores = form(model.composition.compose(vectors[head], rows[relation], vectors[tail]))
-        (gradient,) = torch.autograd.grad(scores.sum(), rows)
-    return _at_usual_length(gradient, model.relations().detach())
-
-
-def _at_usual_length(directions: Tensor, vectors: Tensor) -> Tensor:
-    """Directions with the mean length of vectors; the mean vector where there is no direction."""
-    length: Tensor = torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
-    directions = torch.where(length > 1e-12, directions / length.clamp(min=1e-12), vectors.mean(0))
-    usual: Tensor = torch.linalg.vector_norm(vectors, dim=-1).mean()
-    return directions * usual

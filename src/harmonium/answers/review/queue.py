@@ -185,8 +185,10 @@ class ReviewQueue:
         others, mine = list[tuple[int, int]](), list[tuple[int, int]]()
         for fact in by_fact(judgements):
             if fact.verdict == "unsure" and fact.fact in position:
-                own = [judgement.id for judgement in fact.judgements if judgement.reviewer == reviewer]
-                (mine if own else others).append((max(own, default=fact.judgements[0].id), position[fact.fact]))
+                of_reviewer = [judgement.id for judgement in fact.judgements if judgement.reviewer == reviewer]
+                (mine if of_reviewer else others).append(
+                    (max(of_reviewer, default=fact.judgements[0].id), position[fact.fact])
+                )
         return [i for _, i in (*sorted(others), *sorted(mine))]
 
     def _accepted(self, judgements: Sequence[Judgement]) -> Triples:

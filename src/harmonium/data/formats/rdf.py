@@ -140,8 +140,8 @@ class AnnotatedFacts:
         """
         if not self.is_any:
             return {split: table.drop(GRAPH) for split, table in tables.items()}, []
-        own = self.facts if self.facts is not None else pl.DataFrame(schema={"split": pl.Int64})
-        best = own.group_by(*COLUMNS, maintain_order=True).agg(pl.first("split"), pl.max(WEIGHT))
+        annotated = self.facts if self.facts is not None else pl.DataFrame(schema={"split": pl.Int64})
+        best = annotated.group_by(*COLUMNS, maintain_order=True).agg(pl.first("split"), pl.max(WEIGHT))
         asserted = pl.concat([table.select(COLUMNS) for table in tables.values()])
         quoted = best.join(asserted, on=COLUMNS, how="anti", maintain_order="left")
         by_graph = pl.col(GRAPH).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)

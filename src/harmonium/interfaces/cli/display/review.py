@@ -60,8 +60,8 @@ def show_offer(offer: Offer, reason: str, around: list[str]) -> None:
     console.say("")
     console.say(shown.text, "bold")
     rated = "no probability" if shown.probability is None else f"probability {percent(shown.probability)}"
-    place = f"no. {shown.rank:,} by {shown.order}" if shown.rank else "judged before"
-    console.say(f"  {rated}; {place}; {offer.known_facts:,} known facts of its entities; {offer.left:,} left", "dim")
+    position = f"no. {shown.rank:,} by {shown.order}" if shown.rank else "judged before"
+    console.say(f"  {rated}; {position}; {offer.known_facts:,} known facts of its entities; {offer.left:,} left", "dim")
     console.paragraph(f"evidence: {reason}")
     for judgement in offer.earlier:
         comment = _quoted(judgement.comment)
