@@ -1,8 +1,9 @@
 """All-entity training steps on one GPU: bench_all_entity.py OUT.json BENCH_GPU.json FB237.graph WN18RR.graph [--profile].
 
-Steps of ComplEx, d = 2000, reciprocal, N3, Adagrad are timed by CUDA events as they are trained, replayed as a CUDA graph;
-then equal short trainings with bfloat16 operands and in float32 are compared over three seeds. The step times go into the
-second file too, under `all_entity_step_ms`. Needs torch, numpy, safetensors and Triton only.
+Steps of ComplEx, d = 2000, reciprocal, N3, Adagrad are timed by CUDA events as they are trained, replayed as a CUDA graph.
+The step times go into the second file too, under `all_entity_step_ms`. Then equal short trainings with bfloat16 operands
+and in float32 are compared over three seeds, d = 512; `--precision-only` adds this comparison to an OUT.json with step
+times, `--steps-only` leaves it out. Needs torch, numpy, safetensors and Triton only.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ COMPLEX = [
     "model.initial_spread=0.001", "model.entity_dim=2000", "train.loss=full", "train.optimiser=adagrad",
     "train.learning_rate=0.1", "train.epochs=20", "train.evaluate_every=20",
 ]  # fmt: skip
+COMPARED = ["model.entity_dim=512", "train.epochs=15", "train.evaluate_every=15"]  # trainings in both precisions
 FB15K237, WN18RR = ["train.batch_size=500", "train.n3=0.05"], ["train.batch_size=250", "train.n3=0.1"]
 STEPS = {  # name: which graph, settings
     "fb15k237": (0, FB15K237),
@@ -54,7 +56,8 @@ def compare_precision(graph: Graph, settings: list[str]) -> dict[str, list[float
     measured: dict[str, list[float]] = {"high": [], "highest": []}
     for precision, values in measured.items():
         for seed in range(3):
-            config = Config.read(None, [*COMPLEX, *settings, f"train.precision={precision}", f"train.seed={seed}"])
+            overrides = [*COMPLEX, *COMPARED, *settings, f"train.precision={precision}", f"train.seed={seed}"]
+            config = Config.read(None, overrides)
             model = build_model(config.model, graph.n_entities, graph.n_relations, seed)
             fit(model, graph, config)
             protocol = EvaluateConfig(split="valid")
@@ -62,9 +65,8 @@ def compare_precision(graph: Graph, settings: list[str]) -> dict[str, list[float
     return measured
 
 
-def main() -> None:
-    out, bench_gpu, *paths = (Path(argument) for argument in sys.argv[1:] if not argument.startswith("--"))
-    graphs = [graph_file.load(path) for path in paths]
+def measure_steps(graphs: list[Graph], out: Path) -> dict:
+    """The milliseconds of a step of each kind, and their floors; written after each."""
     result: dict = {
         "command": portable_command("bench_all_entity.py"), "environment": environment("cuda"), "settings": COMPLEX,
         "all_entity_step_ms": {}, "floor_ms": {},
@@ -77,13 +79,26 @@ def main() -> None:
             print(profile_step(graphs[number], settings, COMPLEX), flush=True)
         torch.cuda.empty_cache()
         out.write_text(json.dumps(result, indent=1) + "\n")
-    content = json.loads(bench_gpu.read_text())
-    content["all_entity_step_ms"] = result["all_entity_step_ms"]
-    bench_gpu.write_text(json.dumps(content, indent=1) + "\n")
+    return result
+
+
+def main() -> None:
+    out, bench_gpu, *paths = (Path(argument) for argument in sys.argv[1:] if not argument.startswith("--"))
+    graphs = [graph_file.load(path) for path in paths]
+    if "--precision-only" in sys.argv:
+        result = json.loads(out.read_text())
+    else:
+        result = measure_steps(graphs, out)
+        content = json.loads(bench_gpu.read_text())
+        content["all_entity_step_ms"] = result["all_entity_step_ms"]
+        bench_gpu.write_text(json.dumps(content, indent=1) + "\n")
     if "--steps-only" not in sys.argv:
         began = time.perf_counter()
-        result["valid_mrr_by_precision"] = {"fb15k237": compare_precision(graphs[0], FB15K237)}
-        print(result["valid_mrr_by_precision"], f"{time.perf_counter() - began:.0f} s", flush=True)
+        result["precision"] = {
+            "command": portable_command("bench_all_entity.py"), "settings": COMPARED + FB15K237,
+            "valid_mrr": {"fb15k237": compare_precision(graphs[0], FB15K237)},
+        }  # fmt: skip
+        print(result["precision"]["valid_mrr"], f"{time.perf_counter() - began:.0f} s", flush=True)
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 

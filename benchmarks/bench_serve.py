@@ -4,6 +4,8 @@
 defaults, on loopback, and check every status. A server that is too busy refuses (503 with Retry-After), which is counted;
 a client then asks the next question when it was told to. A connection that ends without an answer is an error.
 The first graph is `atlas`, trained first; each RUN gets fewer requests. Memory is that of the server process.
+
+--long 100000 measures memory alone, over that many cheaper requests by 16 clients, and adds it to an existing file.
 """
 
 from __future__ import annotations
@@ -37,6 +39,11 @@ SHARES = {  # of 100 requests
     "search": 27, "facts": 15, "predictions": 10, "answers": 12, "neighbours": 12, "explain": 2, "map": 3, "info": 4,
     "description": 1, "page": 8, "unknown name": 3, "bad parameter": 2, "wrong address": 1,
 }  # fmt: skip
+LONG_SHARES = {  # of 100 requests, of the long measurement: no explanations, and few predictions
+    "search": 20, "facts": 18, "predictions": 1, "answers": 2, "neighbours": 1, "map": 3, "info": 15, "description": 1,
+    "page": 22, "unknown name": 7, "bad parameter": 7, "wrong address": 3,
+}  # fmt: skip
+LONG_CLIENTS = 16
 PAGES = ("/", "/explorer.css", "/explorer.js")
 WARM = 0.2  # share of requests before memory is recorded
 
@@ -59,7 +66,7 @@ class Answer(NamedTuple):
         return self.right and self.status == 503
 
 
-def mixed(run: Run, count: int, seed: int) -> list[Request]:
+def mixed(run: Run, count: int, seed: int, shares: dict[str, int] = SHARES) -> list[Request]:
     """Requests in random order: true facts, names, prefixes of names, and invalid requests."""
     draw, graph, form = random.Random(seed), run.graph, run.model.form
     facts, names, relations = graph.facts().to_rows().tolist(), graph.entities, graph.relations
@@ -103,7 +110,7 @@ def mixed(run: Run, count: int, seed: int) -> list[Request]:
             return Request(kind, *draw.choice((("GET", "/api/v1/nothing", 404), ("DELETE", "/api/v1/info", 405))))
         return Request(kind, "GET", "/api/v1/openapi.json" if kind == "description" else draw.choice(PAGES), 200)
 
-    return [one(kind) for kind in draw.choices(list(SHARES), list(SHARES.values()), k=count)]
+    return [one(kind) for kind in draw.choices(list(shares), list(shares.values()), k=count)]
 
 
 @contextmanager
@@ -184,6 +191,13 @@ def load(run: Path, count: int, clients: int, crowd: int, seed: int) -> dict[str
     return measured if many is None else measured | {"crowd": many}
 
 
+def measure_memory(run: Path, count: int, seed: int) -> dict[str, Any]:
+    opened = open_run(run)
+    with serving(run) as (port, process):
+        requests = mixed(opened, count, seed, LONG_SHARES)
+        return {"entities": opened.graph.n_entities, **busy(port, process, requests, LONG_CLIENTS)}
+
+
 def busy(port: int, process: int, requests: list[Request], clients: int) -> dict[str, Any]:
     """What clients without pauses see, and the memory of the server meanwhile."""
     memory, count, begun = [(0, resident(process))], len(requests), time.perf_counter()
@@ -215,9 +229,16 @@ def busy(port: int, process: int, requests: list[Request], clients: int) -> dict
             "last_mb": round(memory[-1][1], 1),
             "most_mb": round(max(size for _, size in memory), 1),
             "slope_mb_per_1000_requests": round(1000 * slope, 3),
+            "median_by_tenth_mb": medians(memory, count),
             "median_last_tenth_mb": round(statistics.median(s for d, s in memory if d >= 0.9 * count), 1),
         },
     }
+
+
+def medians(memory: list[tuple[int, float]], count: int) -> list[float]:
+    """Median memory in each tenth of the requests, as far as it was recorded."""
+    tenths = [[size for done, size in memory if i <= 10 * done / count < i + 1] for i in range(10)]
+    return [round(statistics.median(sizes), 1) for sizes in tenths if sizes]
 
 
 def show(name: str, measured: dict[str, Any]) -> None:
@@ -236,8 +257,34 @@ def main() -> None:
     parser.add_argument("--fewer", type=int, default=2_000, help="requests to each RUN")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--crowd", type=int, default=1000, help="clients of the second measurement; 0: none")
+    parser.add_argument("--long", type=int, default=0, help="requests of the measurement of memory alone")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
+    if chosen.long:
+        add_long(chosen.out, chosen.long, chosen.seed)
+    else:
+        measure_all(chosen)
+
+
+def add_long(out: Path, count: int, seed: int) -> None:
+    """Add the measurement of memory to a file of the others."""
+    about = {
+        "command": f"python benchmarks/bench_serve.py {out} --long {count}",
+        "commit": commit(),
+        "environment": environment(),
+        "shares": LONG_SHARES,
+        "load_before": os.getloadavg()[0],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        atlas = Path(folder) / "atlas"
+        harmonium.train(data="atlas", overrides=SETTINGS, out=atlas)
+        measured = measure_memory(atlas, count, seed)
+    show("atlas, long", measured)
+    others = json.loads(out.read_text(encoding="utf-8"))
+    out.write_text(json.dumps(others | {"long": about | measured}, indent=1) + "\n", encoding="utf-8")
+
+
+def measure_all(chosen: argparse.Namespace) -> None:
     about = {
         "command": f"python benchmarks/bench_serve.py {chosen.out} {' '.join(run.name for run in chosen.runs)}".strip()
         + f" --requests {chosen.requests} --fewer {chosen.fewer} --clients {chosen.clients} --crowd {chosen.crowd}",

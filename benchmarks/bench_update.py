@@ -18,6 +18,7 @@ The base model does not know held-out entities and relations, so it has no numbe
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -121,11 +122,26 @@ def make_change(graph: Graph, kind: str, share: float, seed: int) -> GraphChange
     return GraphChange(before, after, facts, none, none, none, {})
 
 
-def train_model(graph: Graph, config: Config) -> tuple[GradientGraph, float]:
-    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
-    began = time.perf_counter()
-    fit(model, graph, config)
-    return model.eval(), time.perf_counter() - began
+Trained = tuple[GradientGraph, float]  # a model on the CPU, and the seconds of its training
+
+
+def train_model(graph: Graph, config: Config, trained: dict[str, Trained]) -> Trained:
+    """A model of the graph; one that was trained on the same facts with the same settings is taken from `trained`."""
+    key = training_key(graph, config)
+    if key not in trained:
+        model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+        began = time.perf_counter()
+        fit(model, graph, config)
+        trained[key] = (model.eval().to("cpu"), time.perf_counter() - began)
+    return trained[key]
+
+
+def training_key(graph: Graph, config: Config) -> str:
+    """The same for the same training facts in any order, names in the same order, and the same settings."""
+    train = graph.train
+    facts = (train.head * graph.n_relations + train.relation) * graph.n_entities + train.tail
+    names = "\n".join([*graph.entities.ids, *graph.relations.ids])
+    return hashlib.sha256(facts.sort().values.numpy().tobytes() + names.encode() + repr(config).encode()).hexdigest()
 
 
 def fact_sets(change: GraphChange) -> dict[str, Triples]:
@@ -149,15 +165,16 @@ def mrr(model: GradientGraph, graph: Graph, facts: Triples, device: torch.device
     if not len(facts):
         return None
     order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(0))[:RANKED]
-    return evaluate_scorer(model.to(device), graph, triples=facts[order], device=device).metrics["mrr"]
+    value = evaluate_scorer(model.to(device), graph, triples=facts[order], device=device).metrics["mrr"]
+    model.to("cpu")
+    return value
 
 
-def measure(change: GraphChange, config: Config) -> dict[str, Any]:
+def measure(change: GraphChange, config: Config, trained: dict[str, Trained]) -> dict[str, Any]:
     """Train before, update, train again, and rank."""
     device = pick_device(config.train.device)
-    base, _ = train_model(change.before, config)
-    again, seconds_again = train_model(change.graph, config)
-    base = base.to("cpu")
+    base, _ = train_model(change.before, config, trained)
+    again, seconds_again = train_model(change.graph, config, trained)
     if device.type == "cuda":  # kernels are compiled and memory is allocated before the time is taken
         refit(base, change, config.train)
         torch.cuda.synchronize()
@@ -210,12 +227,13 @@ def main() -> None:
     chosen = parser.parse_args()
     keep_freed_memory()
     graph, results = graph_file.load(Path(chosen.graph)), []
-    for kind in chosen.kinds:
-        for share in chosen.shares:
+    trained: dict[str, Trained] = {}  # a removal and an addition of the same facts need the same two models
+    for share in chosen.shares:
+        for kind in chosen.kinds:
             for seed in range(chosen.seeds):
                 config = Config.read(chosen.recipe, [*chosen.set, f"train.seed={seed}"])
                 change = make_change(graph, kind, share, seed)
-                results.append({"kind": kind, "share": share, "seed": seed, **measure(change, config)})
+                results.append({"kind": kind, "share": share, "seed": seed, **measure(change, config, trained)})
                 show(results[-1])
                 about = {
                     "command": portable_command("bench_update.py"),

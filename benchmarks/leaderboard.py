@@ -139,7 +139,7 @@ def describe(graph: Graph, training: Training, device: torch.device, preset: str
     config = training.config
     return {
         "dataset": options.name or NAMES.get("".join(filter(str.isalnum, graph.name.lower())), graph.name),
-        "model": f"{title(config)}, d = {config.model.entity_dim}",
+        "model": model_name(config),
         "preset": preset,
         "overrides": options.set,
         "minutes": options.minutes,
@@ -152,6 +152,14 @@ def describe(graph: Graph, training: Training, device: torch.device, preset: str
         "command": portable_command("leaderboard.py", options.arguments),
         "settings": {group: asdict(getattr(config, group)) for group in ("model", "train")},
     }
+
+
+def model_name(config: Config) -> str:
+    """The model with its regulariser and auxiliary loss, and its size: ComplEx-DURA + relation prediction, d = 4000."""
+    settings = config.train
+    regulariser = "-DURA" if settings.dura else "-N3" if settings.n3 else ""
+    auxiliary = " + relation prediction" if settings.relation_prediction else ""
+    return f"{title(config)}{regulariser}{auxiliary}, d = {config.model.entity_dim}"
 
 
 def keep(path: Path, rows: Sequence[Row]) -> None:

@@ -26,7 +26,7 @@ from harmonium.model.stretched_harmony import SCORED_FACTS, stretched_harmony
 from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.negatives import SIDES
 
-FACTS = 2000  # of each split and side, a random sample
+FACTS = 1000  # of each split and side, a random sample
 ANCHORS, MAX_ANCHORS = 4, 32  # random anchors of a question, and those among which the most alike is sought
 STRETCHES = (2.0, 4.0, 10.0, 30.0)  # of tokens along b; 4 is what the paper's cap gives at lambda = 1
 NEAREST, MIN_FILLERS = 10, 3  # entities whose types are looked at, and fillers that a role has at least
@@ -220,7 +220,8 @@ def fact_profiles(graph: Graph) -> list[set[tuple[int, int, int]]]:
 
 
 def jaccard(one: set[tuple[int, int, int]], other: set[tuple[int, int, int]]) -> float:
-    return len(one & other) / max(1, len(one | other))
+    shared = len(one & other)
+    return shared / max(1, len(one) + len(other) - shared)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ import torch
 from graph_checks import everything, graph_bytes
 from harmonium.answers.predict import _candidate_ids
 from harmonium.answers.query import read_queries
+from harmonium.answers.review.precision import ReviewSummary
+from harmonium.answers.review.store import ReviewStore, Shown, load_judgements
+from harmonium.answers.update import update
 from harmonium.data import datasets, graph_file
 from harmonium.data.download import extract
 from harmonium.data.fact_file import read_labelled, read_triples
@@ -98,6 +102,11 @@ def in_this_process(file: Path) -> None:
         one(file)
 
 
+def parquet(file: Path) -> None:
+    """In a process of its own where inputs are many (FUZZ): about one damaged file in a thousand makes polars abort."""
+    (one if "FUZZ" in os.environ else in_this_process)(file)
+
+
 def _stream_here(function: str, arguments: dict[str, Any], limits: Limits, location: str) -> Iterator[list[bytes]]:
     module, name = function.split(":")
     yield from getattr(import_module(module), name)(**arguments)
@@ -129,6 +138,13 @@ def _npz() -> bytes:
     return file.getvalue()
 
 
+def _table(**columns: str) -> bytes:
+    """A Parquet file; each letter of a column is a cell."""
+    file = io.BytesIO()
+    pl.DataFrame({name: list(cells) for name, cells in columns.items()}).write_parquet(file)
+    return file.getvalue()
+
+
 def settings(file: Path) -> None:
     config = Config.read(file)
     file.write_text(config.to_toml(), encoding="utf-8")
@@ -151,7 +167,28 @@ def resealed(file: Path) -> None:
     manifest.pop("sha256")
     manifest["files"][file.name] = asdict(storage.FileRecord(file.stat().st_size, storage.digest(file.read_bytes())))
     (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
-    Run.load(folder)
+    run = Run.load(folder)
+    if file.name.startswith("update"):
+        before = run.updates[-1].record.before if run.updates else None
+        assert update(run, undo=True).fingerprint == before
+
+
+def judged(file: Path) -> None:
+    """A file of judgements, to read and to write."""
+    with contextlib.suppress(HarmoniumError):
+        ReviewSummary.of(load_judgements(file)).to_json()
+    with ReviewStore.open(file) as store:
+        store.judge(store.add_reviewer("ben"), Shown(("a", "r", "c"), "text", 0.5, 0.5, 1, "use", "run"), "unsure")
+        store.judgements()
+
+
+def _judgements() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "judged.sqlite"
+        with ReviewStore.open(file) as store:
+            shown = Shown(("a", "r", "b"), "text", 0.5, None, 1, "use", "run")
+            store.judge(store.add_reviewer("ana"), shown, "accepted", "a comment")
+        return file.read_bytes()
 
 
 def manifest(file: Path) -> None:
@@ -176,8 +213,9 @@ def run_files() -> dict[str, bytes]:
     run = Run(
         config, graph, build_model(config.model, 12, 3), History([{"epoch": 1, "loss": 1.0, "seconds": 2.0}], 1, "end")
     )
+    updated = update(run, add=[("e0", "r0", "new"), ("new", "r1", "e1")])
     with tempfile.TemporaryDirectory() as folder:
-        run.save(Path(folder) / "run")
+        updated.save(Path(folder) / "run")
         return {file.name: file.read_bytes() for file in sorted((Path(folder) / "run").iterdir())}
 
 
@@ -209,8 +247,6 @@ def targets() -> dict[str, Target]:
     entities = b'{"entities": [{"entity_name": "a", "entity_type": "t"}], "links": [{"source": "a", "target": "b"}]}'
     neo4j = b':START_ID(A),:END_ID(A),:TYPE,predicted\n1,2,R,true\n2,3,"S, x",\n4,5,T,\n'
     apoc = b"_id,_labels,name,_start,_end,_type\n0,:P,Ann,,,\n,,,0,1,KNOWS\n,,,1,0,KNOWS\n"
-    parquet = io.BytesIO()
-    pl.DataFrame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "a"]}).write_parquet(parquet)
     openke = {
         "entity2id.txt": b"2\na\t0\nb\t1\n", "relation2id.txt": b"1\nr\t0\n", "train2id.txt": b"2\n0 1 0\n1 0 0\n",
     }  # fmt: skip
@@ -232,7 +268,7 @@ def targets() -> dict[str, Target]:
         "nq": Target("facts.nq", in_this_process, (nq,)),
         "xml": Target("facts.rdf", in_this_process, (xml + b"</r:Description></r:RDF>",)),
         "jsonld": Target("facts.jsonld", in_this_process, (jsonld,)),
-        "parquet": Target("facts.parquet", in_this_process, (parquet.getvalue(),)),
+        "parquet": Target("facts.parquet", parquet, (_table(head="ab", relation="rr", tail="ba"),)),
         "graph": Target("facts.graph", one, (graph_bytes(make_graph(4, 2, (6, 1, 1))),)),
         "labelled": Target(
             "facts.tsv", lambda f: read_labelled(f, small_graph()), (b"e0\tr0\te1\t1\ne1\tr1\te2\tfalse\n",)
@@ -244,6 +280,10 @@ def targets() -> dict[str, Target]:
         "sets": Target("sets", overrides, (b"train.epochs=3\nmodel.faithfulness=inf\nmodel.cap=none\ndata=x",)),
         "among": Target("names.txt", among, (b"e0\ne1\n",)),
         "npz": Target("vectors.npz", vectors, (_npz(),)),
+        "judgements": Target("judged.sqlite", judged, (_judgements(),)),
+        "graphrag": Target(
+            "relationships.parquet", in_this_process, (_table(source="a", target="b", description="c"),)
+        ),
         "tar": Target("a.tar", archive, (_packed(),)),
     }
     for name, files in (("openke", openke), ("libkge", libkge), ("run", run_files())):

@@ -6,12 +6,13 @@ import http.client
 import json
 import socket
 import threading
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from harmonium.data.graph import Graph
 from harmonium.interfaces.serve.explorer import Explorer
-from harmonium.interfaces.serve.server import CONNECTIONS, guarded_app, http_server
+from harmonium.interfaces.serve.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
 from harmonium.runtime.config import Config, ModelConfig
@@ -62,6 +63,31 @@ class Server:
 
     def get(self, name: str, **values: Any) -> Reply:
         return self.ask(f"/api/v1/{name}?{urlencode(values)}")
+
+
+class ReviewServer(Server):
+    """A server with a review, and requests of its reviewers."""
+
+    def __init__(self, run: Run, path: Path | None, names: tuple[str, ...] = ("ana", "ben"), **options: Any) -> None:
+        super().__init__(run, review=ReviewOptions(names, path, top=40), **options)
+        self.path: Path = self.app.app.state.review.review.store.path
+
+    def post(self, name: str, values: Any, reviewer: str | None = "ana", **headers: str) -> Reply:
+        token = {"Authorization": f"Bearer {self.app.issued[reviewer]}"} if reviewer else {}
+        sent = {"Content-Type": "application/json", **token, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        return self.ask(f"/api/v1/review/{name}", "POST", sent, json.dumps(values))
+
+    def read(self, name: str, reviewer: str = "ana") -> Any:
+        reply = self.ask(f"/api/v1/review/{name}", headers={"Authorization": f"Bearer {self.app.issued[reviewer]}"})
+        assert reply.status == 200
+        return reply.json
+
+    def offer(self, reviewer: str = "ana") -> dict[str, str]:
+        fact = self.post("next", {}, reviewer).json["fact"]
+        return {slot: fact[slot]["id"] for slot in ("head", "relation", "tail")}
+
+    def judge(self, fact: dict[str, str], verdict: str, reviewer: str = "ana", **more: str) -> Reply:
+        return self.post("judge", {**fact, "verdict": verdict, **more}, reviewer)
 
 
 def untrained(graph: Graph, model: ModelConfig) -> Run:

@@ -116,14 +116,24 @@ def save_untrained(graph: Graph, config: ModelConfig, folder: Path) -> Path:
     return Run(Config(model=config), graph, untrained(graph, config), History()).save(folder)
 
 
-def fitted(graph: Graph, train: Triples) -> GradientGraph:
-    """A plain ComplEx, well trained on the given facts of a small graph."""
-    settings = [
+FITTED = Config.read(
+    None,
+    [
         "model.composition=complex", "model.harmony=false", "model.normalise=false", "model.reciprocal=true",
         "model.entity_dim=16", "model.initial_spread=0.001", "train.loss=full", "train.optimiser=adagrad",
         "train.learning_rate=0.1", "train.n3=0.05", "train.batch_size=50", "train.epochs=60", "train.device=cpu",
-    ]  # fmt: skip
-    config = Config.read(None, settings)
-    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
-    fit(model, replace(graph, train=train), config)
+    ],
+)  # fmt: skip
+
+
+def fitted(graph: Graph, train: Triples) -> GradientGraph:
+    """A plain ComplEx, well trained on the given facts of a small graph."""
+    model = build_model(FITTED.model, graph.n_entities, graph.n_relations, seed=0)
+    fit(model, replace(graph, train=train), FITTED)
     return model.eval()
+
+
+def fitted_run(graph: Graph, folder: Path) -> Run:
+    """A run of such a model, in a folder."""
+    Run(FITTED, graph, fitted(graph, graph.train), History()).save(folder)
+    return Run.load(folder)

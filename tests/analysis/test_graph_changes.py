@@ -48,7 +48,7 @@ def test_what_was_added_removed_and_moved_is_counted_and_named() -> None:
     after = graph_of("a r b, c s a, a s c, d r a", "", "b s a, b r c, a t d")
     found = changes(before, after)
     assert {change: part.count for change, part in found.facts.items()} == {
-        "added": 2, "removed": 0, "moved": 2, "reweighted": 0,
+        "added": 2, "removed": 0, "moved": 2, "reweighted": 0, "recorded as false": 0, "no longer recorded as false": 0,
     }  # fmt: skip
     assert [row["text"] for row in found.facts["added"].rows] == ["d, r, a", "a, t, d"]
     assert [(row["text"], row["before"], row["after"]) for row in found.facts["moved"].rows] == [
@@ -61,6 +61,18 @@ def test_what_was_added_removed_and_moved_is_counted_and_named() -> None:
     assert found.by_relation.rows[0] == {"relation": "r", "added": 1, "removed": 0, "moved": 1}
     reverse = changes(after, before)
     assert reverse.facts["removed"].count == 2 and reverse.entities["removed"].count == 1
+
+
+def test_facts_that_became_false_are_a_change_of_their_own() -> None:
+    before = graph_of("a r b, b r c, c s a")
+    false, other = before.triple("a", "s", "b"), before.triple("c", "r", "c")
+    after = graph_of("b r c, c s a, a r b")  # in another order, so with other ids
+    after = replace(after, rejected=Triples.cat([after.triple("a", "s", "b"), after.triple("c", "r", "c")]))
+    made = changes(replace(before, rejected=false), after)
+    assert [row["text"] for row in made.facts["recorded as false"].rows] == ["c, r, c"]
+    assert not made.is_empty and made.sentence == "facts: 1 recorded as false"
+    undone = changes(after, replace(before, rejected=other))
+    assert [row["text"] for row in undone.facts["no longer recorded as false"].rows] == ["a, s, b"]
 
 
 def test_lists_are_short_and_say_how_long_they_are() -> None:

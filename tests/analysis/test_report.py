@@ -96,6 +96,20 @@ def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
         assert f"{name} {record['sha256']}" in words
 
 
+def test_it_shows_the_log_of_updates(run: Run, text: str, without_figures: None) -> None:
+    assert "Updates since the training" not in Page(text).words
+    updated = run.update(
+        remove=[("person 1", "next", "person 5")],
+        add=[("<b>", "next", "person 1")],
+        command="harmonium update <script>",
+    )
+    words, made = Page(render(updated, 100, 0)).words, updated.updates[0].record.made
+    assert (
+        f"{made} 1 added, 1 recorded as false, 1 new entity {run.metrics['mrr']:.3f} harmonium update <script>" in words
+    )
+    assert "Updates since the training; 1 facts are recorded as false" in words
+
+
 def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabilities() -> None:
     graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
     run = Run(config, graph, build_model(config.model, 20, 3), History([{"epoch": 1, "loss": 1.0, "seconds": 1.0}], 1))

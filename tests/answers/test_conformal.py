@@ -91,6 +91,27 @@ def test_a_set_holds_the_best_new_answers() -> None:
     assert sizes == sorted(sizes)
 
 
+def test_a_set_holds_no_answer_that_is_known_to_be_false_and_none_in_its_place() -> None:
+    graph = make_graph(30, 3, (200, 60, 10))
+    run = make_run(graph, random_model(graph))
+    for slot, names in ((Slot.TAIL, ("e3", "r1", None)), (Slot.HEAD, (None, "r2", "e5"))):
+        before = [answer.index for answer in run.predict(*names, coverage=0.7, typed=False)]
+        rows = run.graph.triple(*(name or "e0" for name in names)).to_rows().repeat(len(before), 1)
+        rows[:, list(Slot).index(slot)] = torch.tensor(before)
+        assert len(before) > 4
+        for n_false in (1, len(before) - 2):
+            false = replace(run, graph=replace(graph, rejected=Triples.from_rows(rows[:n_false])))
+            sets = fit_answer_sets(run.model, false.graph)
+            assert answer_sets_for(false).slots[slot].temperature == sets.slots[slot].temperature
+            after = [answer.index for answer in false.predict(*names, coverage=0.7, typed=False)]
+            assert not set(after) & set(before[:n_false])
+            limits = sets.limits(run.model, false.graph, slot, Triples.from_rows(rows[:1]), 0.7)
+            scores = run.model.score_slot(slot, Triples.from_rows(rows[:1]))[0]
+            inside = [i for i in range(30) if scores[i] >= limits.score[0]]
+            known = false.graph.known_answers(slot).of(Triples.from_rows(rows[:1]))[1].tolist()
+            assert sorted(after) == sorted(set(inside) - set(known) - set(before[:n_false]))
+
+
 def test_sets_do_not_depend_on_the_blocks_in_which_candidates_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     from harmonium.model import gradient_graph
 

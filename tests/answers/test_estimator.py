@@ -16,7 +16,7 @@ from harmonium.runtime.errors import HarmoniumError
 from small import family
 
 COLUMNS = ["head", "relation", "tail"]
-FAST = {"preset": "paper", "composition": "complex", "entity_dim": 16, "epochs": 40, "learning_rate": 0.05}
+FAST = {"preset": "paper", "composition": "complex", "entity_dim": 16, "epochs": 80, "learning_rate": 0.05}
 SETS = ("train.batch_size=32", "train.negatives=16", "train.evaluate_every=40")
 
 

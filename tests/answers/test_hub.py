@@ -14,6 +14,7 @@ import harmonium
 from harmonium.answers.hub_folder import card, text
 from harmonium.answers.probability import calibration_for
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime.errors import HarmoniumError
 from small import family
@@ -113,3 +114,23 @@ def test_an_edited_card_is_not_replaced(run: Run, tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match="--overwrite"):
         harmonium.export(run, out, to="hub")
     assert (out / "README.md").read_text() == "edited"
+
+
+def test_what_a_run_of_others_links_to_is_not_published(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a downloaded repository could: a link in place of a file, also one that its manifest adds."""
+    secret = tmp_path / "secret"
+    secret.write_text("password")
+    assert run.path is not None
+    hostile = Path(shutil.copytree(run.path, tmp_path / "hostile"))
+    described = manifest.read(hostile)
+    manifest.write(hostile, replace(described, files=described.files | {"notes.txt": described.files["metrics.json"]}))
+    for name in ("calibration.json", "notes.txt"):
+        (hostile / name).unlink(missing_ok=True)
+        (hostile / name).symlink_to(secret)
+    files = harmonium.export(Run.load(hostile), tmp_path / "published", to="hub")
+    assert "calibration.json: its contents changed since the run was written; it is left out" in caplog.text
+    assert not {"calibration.json", "notes.txt"} & {file.name for file in files}
+    assert all(b"password" not in file.read_bytes() for file in (tmp_path / "published").iterdir())
+    assert Run.load(tmp_path / "published").fingerprint == run.fingerprint

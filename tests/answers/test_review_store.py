@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,14 @@ def test_a_fact_is_offered_to_one_reviewer_at_a_time(store: ReviewStore) -> None
     assert store.claim("ana", queue[2:]) == queue[2]
 
 
+def test_a_claim_ends_also_when_the_clock_is_put_back(store: ReviewStore) -> None:
+    year = 365 * 86400.0
+    assert store.claim("ana", [shown("a")], now=year) is not None
+    assert store.claim("ben", [shown("a")], now=year + 1) is None
+    assert store.claim("ben", [shown("a")], now=year - 1) is None, "it asked earlier, and waited for its turn"
+    assert store.claim("ben", [shown("a")], now=0.0) is not None
+
+
 def test_threads_judge_every_fact_once(store: ReviewStore, path: Path) -> None:
     queue, names = [shown(f"fact {i}", i + 1) for i in range(60)], [f"reviewer {i}" for i in range(4)]
     failures = []
@@ -244,6 +254,14 @@ def change(path: Path, *statements: str) -> None:
     connection.close()
 
 
+def change_judgement(path: Path, assignment: str) -> None:
+    """Write what the constraints of the table forbid."""
+    with ReviewStore.open(path) as store:
+        store.add_reviewer("ana")
+        store.judge("ana", shown("a"), "accepted")
+    change(path, "PRAGMA ignore_check_constraints = ON", f"UPDATE judgement SET {assignment}")
+
+
 def corrupt(path: Path) -> None:
     with ReviewStore.open(path) as store:
         store.add_reviewer("ana")
@@ -263,11 +281,21 @@ DAMAGES = {
         lambda path: change(path, "CREATE TRIGGER t AFTER INSERT ON claim BEGIN DELETE FROM judgement; END"),
         "other tables",
     ),
+    "a trigger with a name like SQLite's own": (
+        lambda path: change(path, "CREATE TRIGGER sqlitex AFTER INSERT ON claim BEGIN DELETE FROM judgement; END"),
+        "other tables",
+    ),
+    "a view": (lambda path: change(path, "CREATE VIEW sqlitey AS SELECT 1"), "other tables"),
+    "a column more": (lambda path: change(path, "ALTER TABLE fact ADD COLUMN note TEXT"), "other tables"),
     "a missing table": (lambda path: change(path, "DROP TABLE claim"), "other tables"),
     "a dangling row": (
         lambda path: change(path, "INSERT INTO claim (reviewer, fact, until) VALUES (1, 2, 3)"),
         "what is not there",
     ),
+    "a verdict of another kind": (lambda path: change_judgement(path, "verdict = 'maybe'"), "damaged"),
+    "a probability beyond 1": (lambda path: change_judgement(path, "probability = 7"), "damaged"),
+    "an infinite probability": (lambda path: change_judgement(path, "uncorrected = 9e999"), "damaged"),
+    "a rank below 1": (lambda path: change_judgement(path, "rank = -1"), "damaged"),
     "damaged pages": (corrupt, "damaged"),
     "a folder": (lambda path: path.mkdir(), "is a folder"),
     "a pipe": (lambda path: os.mkfifo(path), "is a pipe"),
@@ -284,6 +312,54 @@ def test_a_foreign_or_damaged_file_is_an_error_and_left_as_it_is(path: Path, kin
     with pytest.raises(HarmoniumError, match=message):
         load_judgements(path)
     assert not path.is_file() or path.read_bytes() == before
+
+
+def test_a_text_that_is_no_text_is_damage(path: Path) -> None:
+    with ReviewStore.open(path) as store:
+        store.add_reviewer("ana")
+        store.judge("ana", shown("a"), "accepted")
+    change(path, "UPDATE fact SET text = CAST(x'ff00fe' AS TEXT)")
+    with pytest.raises(HarmoniumError, match="damaged"):
+        load_judgements(path)
+    with ReviewStore.open(path) as store, pytest.raises(HarmoniumError, match="damaged"):
+        store.judgements()
+
+
+BESIDE: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": lambda path: os.mkfifo(path),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+@pytest.mark.parametrize("ending", database.COMPANIONS)
+def test_only_files_may_be_beside_the_file(path: Path, ending: str, kind: str) -> None:
+    """SQLite would wait for a pipe for ever."""
+    ReviewStore.open(path).close()
+    beside = path.with_name(path.name + ending)
+    beside.unlink(missing_ok=True)
+    BESIDE[kind](beside)
+    for use in (ReviewStore.open, load_judgements):
+        with pytest.raises(HarmoniumError, match=f"{ending}: is {kind}"):
+            use(path)
+
+
+def test_random_damage_is_an_error_or_leaves_judgements_that_can_be_used(path: Path) -> None:
+    with ReviewStore.open(path) as store:
+        store.add_reviewer("ana")
+        for number in range(30):
+            store.judge("ana", shown(f"fact {number}"), "accepted", "a comment")
+    whole, rng = path.read_bytes(), random.Random(0)
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(rng.choice((1, 3, 20))):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content)
+        with contextlib.suppress(HarmoniumError):
+            assert all(each.verdict in VERDICTS and 0 <= (each.probability or 0) <= 1 for each in load_judgements(path))
+        with contextlib.suppress(HarmoniumError):
+            ReviewStore.open(path).close()
 
 
 def test_reading_makes_no_file_and_a_missing_one_is_an_error(path: Path, tmp_path: Path) -> None:

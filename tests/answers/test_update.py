@@ -10,7 +10,9 @@ import torch
 
 import harmonium
 from harmonium.answers.candidate_facts import CandidateSearch
-from harmonium.answers.review.store import ReviewStore, Shown
+from harmonium.answers.judgement_correction import JudgementCorrection, correction_for, keep_correction
+from harmonium.answers.review.pending import pending_facts
+from harmonium.answers.review.store import ReviewStore, Shown, load_judgements
 from harmonium.data.triples import Slot, Triples
 from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.model.build import build_model
@@ -125,6 +127,13 @@ def test_a_symmetric_false_fact_is_false_in_both_directions(run: Run) -> None:
     assert search.traits.symmetric[friend]
     pairs = {(h, t) for h, _, t in graph.names_of(search.of_relation(friend, 1000).triples)}
     assert pairs and not pairs & {("person 0", "person 3"), ("person 3", "person 0")}
+    asked = replace(run, graph=graph, model=model)
+    for typed in (True, False):
+        for name, other in (("person 0", "person 3"), ("person 3", "person 0")):
+            assert other not in [a.name for a in asked.predict(name, "friend", top=40, typed=typed)]
+            assert other not in [a.name for a in asked.predict(None, "friend", name, top=40, typed=typed)]
+    known = replace(asked, graph=replace(graph, rejected=graph.triple("person 1", "friend", "person 0")))
+    assert "person 1" in [a.name for a in known.predict("person 0", "friend", top=40)]  # the graph has this direction
 
 
 @pytest.mark.usefixtures("quick")
@@ -210,3 +219,75 @@ def test_judgements_of_a_review_update_the_run(run: Run, tmp_path: Path) -> None
     ReviewStore.open(tmp_path / "empty.sqlite").close()
     with pytest.raises(HarmoniumError, match="no fact was accepted or rejected yet"):
         run.update(judgements=tmp_path / "empty.sqlite")
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_review_of_another_graph_adds_no_entities(run: Run, tmp_path: Path) -> None:
+    known, kind = run.graph.entities.ids, run.graph.relations.ids[0]
+    facts = names(run, run.graph.facts())
+    missing = next((known[0], kind, tail) for tail in known if (known[0], kind, tail) not in facts)
+    for file, accepted in (("mixed", [missing, ("Vienna", "capital of", "Austria")]), ("foreign", [("a", kind, "b")])):
+        with ReviewStore.open(tmp_path / file) as store:
+            for fact in accepted:
+                shown = Shown(fact, " · ".join(fact), 0.5, 0.5, 1, "use", "1f3a")
+                store.judge(store.add_reviewer("Ana"), shown, "accepted")
+        with pytest.raises(HarmoniumError, match="1 accepted facts have names that .* is it the review of another run"):
+            run.update(judgements=tmp_path / file)
+    updated = run.update(judgements=tmp_path / "mixed", on_bad="skip")
+    assert names(updated, updated.graph.facts()) == facts | {missing}
+    with pytest.raises(HarmoniumError, match="nothing changes"):
+        run.update(judgements=tmp_path / "foreign", on_bad="skip")
+
+
+@pytest.mark.usefixtures("quick")
+def test_more_facts_than_the_run_was_trained_on_are_pointed_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    kind, entity = run.graph.relations.ids[0], run.graph.entities.ids[0]
+    facts = [(f"new {number}", kind, entity) for number in range(len(run.graph.train) + 1)]
+    run.update(add=facts[:-1])
+    assert not caplog.messages
+    run.update(add=facts)
+    assert "training again on all of them takes less time" in caplog.text
+
+
+def test_judged_names_are_taken_as_they_are_and_unknown_ones_of_rejected_facts_are_skipped(
+    run: Run, tmp_path: Path
+) -> None:
+    """Names that files would clean, take for a header or for no value; facts about entities that an undone update had."""
+    judged = {
+        ("head", "relation", "tail"): "accepted", ("N/A", "none", "-"): "accepted", ("person 1", "next", "N/A"): "rejected",
+        ("gone", "next", "person 1"): "rejected", ("person 1", "gone", "person 2"): "rejected",
+    }  # fmt: skip
+    with ReviewStore.open(tmp_path / "judged.sqlite") as store:
+        store.add_reviewer("Ana")
+        for fact, verdict in judged.items():
+            store.judge("Ana", Shown(fact, " · ".join(fact), None, None, None, "by hand", "1f3a"), verdict)
+    updated = run.update(judgements=tmp_path / "judged.sqlite")
+    assert names(updated, updated.updates[-1].added) == {("head", "relation", "tail"), ("N/A", "none", "-")}
+    assert names(updated, updated.rejected) == {("person 1", "next", "N/A")}
+    assert any(
+        note.startswith("skipped 2 facts to remove with unknown names") for note in updated.updates[-1].record.notes
+    )
+    pending = pending_facts(load_judgements(tmp_path / "judged.sqlite"), updated.graph)
+    assert len(pending) == 0
+    before = pending_facts(load_judgements(tmp_path / "judged.sqlite"), run.graph)
+    assert (len(before.add), before.remove, before.record) == (2, [], [])  # names come with the first update
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_learned_from_judgements_is_kept(run: Run, tmp_path: Path) -> None:
+    saved = Run.load(run.save(tmp_path / "run"))
+    correction = JudgementCorrection(0.5, 0.8, {0: 0.1, 2: -0.3}, 20)
+    keep_correction(saved, correction)
+    updated = saved.update(add=[("person 1", "likes", "person 2")], out=tmp_path / "updated")
+    assert correction_for(updated) == correction
+    keep_correction(updated, replace(correction, by_relation={2: 1.0, 3: 2.0}))
+    undone = harmonium.update(tmp_path / "updated", undo=True, out=tmp_path / "undone")
+    assert correction_for(undone) == replace(correction, by_relation={2: 1.0})  # relation 3 is gone
+
+
+def test_a_log_with_other_metrics_is_refused(run: Run, tmp_path: Path) -> None:
+    updated = run.update(remove=[("person 1", "next", "person 5")])
+    record = replace(updated.updates[0].record, metrics={"metrics": {"mrr": "high"}})
+    replace(updated, updates=(replace(updated.updates[0], record=record),)).save(tmp_path / "run")
+    with pytest.raises(HarmoniumError, match=r"updates\.jsonl: cannot be read"):
+        Run.load(tmp_path / "run")

@@ -13,15 +13,19 @@ import math
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from harmonium.runtime import storage
 from harmonium.runtime.errors import HarmoniumError
 
 SCALE = int(os.environ.get("ATTACK", "1"))
@@ -76,6 +80,12 @@ REPLACEMENTS: dict[str, Callable[[Path], None]] = {
     "a terabyte of zeros": replace_by_huge_file,
 }
 
+
+def replace_file(path: Path, replacement: str) -> None:
+    path.unlink()
+    REPLACEMENTS[replacement](path)
+
+
 WRONG_VALUES: list[Any] = [
     None, True, "", "x", "\ud800", -1, 0, 2**40, 2**70, 1.5, -1e300, math.nan, math.inf, [], [[]], {}, {"x": {}},
 ]  # fmt: skip
@@ -109,6 +119,19 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     items = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
     for key, item in items:
         yield from _paths(item, (*path, key))
+
+
+def seal(folder: Path, file: str) -> None:
+    """Make the manifest name a changed file, so that the checks behind its checksum are reached."""
+    manifest = json.loads((folder / "run.json").read_bytes())
+    manifest.pop("sha256")
+    content = (folder / file).read_bytes()
+    manifest["files"][file] = asdict(storage.FileRecord(len(content), storage.digest(content)))
+    (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
+
+
+def encode(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 # Attempts -------------------------------------------------------------------------------------------------------------
@@ -238,3 +261,34 @@ def moments(total: int, count: int, seed: int) -> list[int]:
         return list(range(1, total + 1))
     rng = random.Random(seed)
     return [rng.randrange(i * total // count, (i + 1) * total // count) + 1 for i in range(count)]
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary files and folders beside and inside a run folder."""
+    entries = [*folder.parent.iterdir(), *folder.rglob("*")]
+    return [entry.name for entry in entries if entry.name.endswith((".draft", ".aside")) or entry.name == "checkpoints"]
+
+
+def with_faults(
+    job: Callable[[Path], object],
+    prepare: Callable[[Path], object],
+    check: Callable[[Path, Ending, str], None],
+    tmp_path: Path,
+    fault: str,
+    count: int,
+) -> None:
+    """Do a job with a fault at each of `count` moments, and check the folder afterwards."""
+
+    def once(fault: str | None, at: int) -> tuple[Path, Ending]:
+        shutil.rmtree(tmp_path / "place", ignore_errors=True)
+        folder = tmp_path / "place" / "run"
+        folder.parent.mkdir()
+        prepare(folder)
+        return folder, run_with_fault(lambda: job(folder), fault, at, tmp_path)
+
+    torch.set_num_threads(1)
+    total = once(None, 0)[1].operations
+    assert total > 3
+    for at in moments(total, count, seed=total):
+        folder, ending = once(fault, at)
+        check(folder, ending, f"{fault} at {at} of {total}")

@@ -12,7 +12,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,11 @@ from attack.damage import (
     Refused,
     attempt,
     damaged_contents,
-    moments,
-    run_with_fault,
+    encode,
+    leftovers,
+    replace_file,
+    seal,
+    with_faults,
     wrong_leaves,
 )
 from harmonium.answers import conformal, fact_probability, probability
@@ -149,11 +151,6 @@ def copy_of(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
 Copy = Callable[[Path], Path]
 
 
-def replace_file(path: Path, replacement: str) -> None:
-    path.unlink()
-    REPLACEMENTS[replacement](path)
-
-
 # Damage to a finished run ---------------------------------------------------------------------------------------------
 
 
@@ -185,19 +182,6 @@ def test_something_else_in_place_of_a_file_never_changes_an_answer(
     replace_file(folder / file, replacement)
     result = attempt(lambda: answers(folder), f"{file} is {replacement}")
     assert isinstance(result, Refused) or result == expected
-
-
-def seal(folder: Path, file: str) -> None:
-    """Make the manifest name a changed file, so that the checks behind its checksum are reached."""
-    manifest = json.loads((folder / "run.json").read_bytes())
-    manifest.pop("sha256")
-    content = (folder / file).read_bytes()
-    manifest["files"][file] = asdict(storage.FileRecord(len(content), storage.digest(content)))
-    (folder / "run.json").write_bytes(storage.manifest_bytes(manifest))
-
-
-def encode(value: Any) -> bytes:
-    return json.dumps(value).encode()
 
 
 def encode_manifest(value: Any) -> bytes:
@@ -317,37 +301,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("HARMONIUM_CACHE", str(folder / "cache"))
     return folder
-
-
-def leftovers(folder: Path) -> list[str]:
-    """Temporary files and folders beside and inside a run folder."""
-    entries = [*folder.parent.iterdir(), *folder.rglob("*")]
-    return [entry.name for entry in entries if entry.name.endswith((".draft", ".aside")) or entry.name == "checkpoints"]
-
-
-def with_faults(
-    job: Callable[[Path], object],
-    prepare: Callable[[Path], object],
-    check: Callable[[Path, Ending, str], None],
-    tmp_path: Path,
-    fault: str,
-    count: int,
-) -> None:
-    """Do a job with a fault at each of `count` moments, and check the folder afterwards."""
-
-    def once(fault: str | None, at: int) -> tuple[Path, Ending]:
-        shutil.rmtree(tmp_path / "place", ignore_errors=True)
-        folder = tmp_path / "place" / "run"
-        folder.parent.mkdir()
-        prepare(folder)
-        return folder, run_with_fault(lambda: job(folder), fault, at, tmp_path)
-
-    torch.set_num_threads(1)
-    total = once(None, 0)[1].operations
-    assert total > 3
-    for at in moments(total, count, seed=total):
-        folder, ending = once(fault, at)
-        check(folder, ending, f"{fault} at {at} of {total}")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

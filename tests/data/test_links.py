@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import polars as pl
 import pytest
 
 import harmonium
+from fuzzing import in_this_process
 from graph_checks import facts
 from harmonium.data.datasets import load
 from harmonium.runtime.errors import HarmoniumError
@@ -206,3 +209,24 @@ def test_folders_of_tools_are_split_and_completed(tmp_path: Path) -> None:
     assert len(split.valid) and len(split.test)
     held_out = {frozenset((head, tail)) for part in ("valid", "test") for head, _, tail in facts(split, part)}
     assert not held_out & {frozenset((head, tail)) for head, _, tail in facts(split, "train")}
+
+
+ODD_COLUMNS = {
+    "bytes that are no text": pl.Series([b"\xff\xfe", b"b"]),
+    "lists": pl.Series([["a"], ["b"]]),
+    "structures": pl.Series([{"a": 1}, {"a": 2}]),
+    "durations": pl.Series([timedelta(days=1)] * 2),
+    "nothing": pl.Series([None, None]),
+}
+
+
+@pytest.mark.parametrize("title", ["source", "target", "description", "title", "type"])
+@pytest.mark.parametrize("kind", ODD_COLUMNS)
+def test_a_column_of_another_type_is_an_error_or_read_as_text(kind: str, title: str, tmp_path: Path) -> None:
+    columns = {name: pl.Series(["a", "b"]) for name in ("source", "target", "description", "title", "type")}
+    columns |= {title: ODD_COLUMNS[kind], "^.*$": pl.Series(["a", "pattern"])}
+    table = pl.DataFrame(columns)
+    table.drop("title", "type").write_parquet(tmp_path / "relationships.parquet")
+    table.select("title", "type").write_parquet(tmp_path / "entities.parquet")
+    with suppress(HarmoniumError):
+        in_this_process(tmp_path)

@@ -18,9 +18,10 @@ from playwright import sync_api as browsers
 from harmonium.answers.review.store import load_judgements
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.interfaces.serve.server import ReviewOptions
+from harmonium.run.run import Run
 from html_page import needs_chromium
 from serving import Server
-from small import CONFIGS, make_graph, make_run, untrained
+from small import CONFIGS, make_graph, save_untrained
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, needs_chromium]
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -33,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     entities = Vocabulary([f"e{i}" for i in range(30)], [f"{SCRIPT}{i}" for i in range(30)], "entity")
     relations = Vocabulary(["r0", "r1", "r2"], [f"<b>r{i}</b>" for i in range(3)], "relation")
     graph = dataclasses.replace(bare, entities=entities, relations=relations)
-    run = make_run(graph, untrained(graph, CONFIGS["plain"]))
+    run = Run.load(save_untrained(graph, CONFIGS["plain"], tmp_path / "demo"))
     options = ReviewOptions(["Ana", f"Ben {SCRIPT[:40]}"], tmp_path / "judged.sqlite", top=20)
     with Server(run, review=options) as started:
         yield started
@@ -75,6 +76,12 @@ def judge_by_key(page: Any, key: str) -> str:
 def kept(server: Server) -> list[tuple[str, str, str]]:
     path = server.app.app.state.review.review.store.path
     return [(each.reviewer, each.verdict, each.comment) for each in load_judgements(path)]
+
+
+def broken_rules(page: Any) -> list[tuple[str, list[str]]]:
+    """What axe finds."""
+    broken = Axe().run(page).response["violations"]
+    return [(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in broken]
 
 
 def test_a_review_by_the_keyboard_alone(visit: Callable[..., Any], server: Server) -> None:
@@ -207,6 +214,55 @@ def test_a_page_of_another_site_cannot_judge(browser: Any, visit: Callable[..., 
     assert len(kept(server)) == 1
 
 
+def test_the_model_is_updated_with_the_judgements_and_opened_for_everyone(
+    visit: Callable[..., Any], server: Server, tmp_path: Path
+) -> None:
+    ana, ben = visit("Ana"), visit("Ben")
+    for page in (ana, ben):
+        browsers.expect(page.locator(".judged-fact")).to_be_visible()
+    card = ana.locator(".card", has=ana.get_by_role("heading", name="Update the model"))
+    browsers.expect(card).to_contain_text("reflects all judgements")
+    judge_by_key(ana, "a")
+    rejected = judge_by_key(ana, "r")
+    browsers.expect(card).to_contain_text("1 to add, 1 to record as false")
+    form = ana.locator("details", has=ana.get_by_text("Add or remove a fact yourself"))
+    form.locator("summary").click()
+    for label, name in (("Head", "Zoë <b>"), ("Relation", "r0"), ("Tail", "e1")):
+        form.get_by_label(label, exact=True).fill(name)
+    form.get_by_role("button", name="Add").click()
+    browsers.expect(form.get_by_role("alert")).to_contain_text("no entity named 'Zoë <b>'")
+    form.get_by_label("names may be new").check()
+    form.get_by_role("button", name="Add").click()
+    browsers.expect(form).to_contain_text("Your judgement is kept: add Zoë <b>")
+    card.get_by_role("button", name="Update the model with 3 judgements").click()
+    card.get_by_role("button", name="Open demo.update-1").click()
+    browsers.expect(ana.locator("#run-name")).to_have_text("demo.update-1")
+    browsers.expect(card).to_contain_text("reflects all judgements")
+    updated = Run.load(tmp_path / "demo.update-1")
+    assert "Zoë <b>" in updated.graph.entities and len(updated.rejected) == 1
+    assert ana.locator(".judged-fact").inner_text() != rejected
+    ben.keyboard.press("a")  # of the run before: kept, and the page learns of the other run
+    ben.get_by_role("button", name="Go on with it").click()
+    browsers.expect(ben.locator("#run-name")).to_have_text("demo.update-1")
+    browsers.expect(ben.locator(".judged-fact")).to_be_visible()
+    ana.get_by_role("link", name="This run").click()
+    browsers.expect(ana.locator("main")).to_contain_text("2 added, 1 recorded as false, 1 new entity")
+    browsers.expect(ana.locator("main")).to_contain_text("harmonium update demo --judgements judged.sqlite")
+    assert str(tmp_path) not in ana.content()
+
+
+def test_a_fact_is_removed_from_its_page(visit: Callable[..., Any], server: Server) -> None:
+    graph = server.explorer.run.graph
+    head, relation, tail = (graph.entities.ids[int(graph.train.head[0])], graph.relations.ids[int(graph.train.relation[0])],
+                            graph.entities.ids[int(graph.train.tail[0])])  # fmt: skip
+    page = visit("Ana", view=f"fact&head={head}&relation={relation}&tail={tail}")
+    page.get_by_role("link", name="Remove this fact").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    browsers.expect(page.locator("main")).to_contain_text("Your judgement is kept: remove")
+    browsers.expect(page.get_by_role("button", name="Update the model with 1 judgement")).to_be_visible()
+    assert kept(server) == [("Ana", "rejected", "")]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_the_page_breaks_no_rule_of_axe_and_fits_a_phone(visit: Callable[..., Any], scheme: str, width: int) -> None:
@@ -219,8 +275,13 @@ def test_the_page_breaks_no_rule_of_axe_and_fits_a_phone(visit: Callable[..., An
     browsers.expect(page.get_by_text("…", exact=False).and_(page.locator(".card p"))).to_have_count(0)
     for summary in page.locator("summary").all():
         summary.click()
-    broken = Axe().run(page).response["violations"]
-    assert [(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in broken] == []
+    page.get_by_role("button", name="Remove", exact=True).click()  # nothing is filled in: an error in the form
+    browsers.expect(page.get_by_role("alert")).to_contain_text("Fill head, relation and tail")
+    assert broken_rules(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("button", name=re.compile("^Update the model")).click()
+    browsers.expect(page.get_by_role("button", name="Open demo.update-1")).to_be_visible(timeout=90_000)
+    assert broken_rules(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

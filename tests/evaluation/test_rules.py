@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation import rules as rules_module
+from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.rules import KINDS, PRIOR_FAILURES, RuleBaseline, Rules, find_implied, mine_rules
 from small import graph_of, ladder, make_graph
 
@@ -45,6 +47,69 @@ def test_rules_by_definition_in_chunks_of_any_size(joined: int, monkeypatch: pyt
     }
     cells = mine_rules(facts, 6, 4, confidence=0, support=1).cell
     assert (cells.diff() > 0).all()
+
+
+def weighted_rules_by_definition(
+    facts: Triples, weights: list[float]
+) -> dict[tuple[int, int, bool], tuple[float, float, float]]:
+    """The same with weights: a fact counts by its weight, two together by the smaller one."""
+    mean = sum(weights) / len(weights)
+    weight = {
+        (h, r, t): w / mean for (h, r, t), w in zip(facts.to_rows().tolist(), weights, strict=True) if h != t and w
+    }
+    rules = {}
+    for body, head, reversed in itertools.product(range(4), range(4), (False, True)):
+        support = sum(
+            min(w, weight.get((t, head, h) if reversed else (h, head, t), 0))
+            for (h, r, t), w in weight.items()
+            if r == body
+        )
+        sizes = [sum(w for (_, r, _), w in weight.items() if r == relation) for relation in (body, head)]
+        if support and (reversed or body != head):
+            rules[body, head, reversed] = (support, support / sizes[0], support / sizes[1])
+    return rules
+
+
+def test_facts_count_by_their_weights() -> None:
+    facts = make_graph(6, 4, (70, 1, 1)).train
+    facts = facts[facts.head != facts.tail]
+    weights = [(0.0, 0.3, 1.0, 2.5)[i % 4] for i in range(len(facts))]
+    positive = [weight for weight in weights if weight]
+    got = as_dict(mine_rules(replace(facts, weight=torch.tensor(weights).double()), 6, 4, confidence=0, support=0))
+    kept = facts[torch.tensor(weights) > 0]
+    expected = weighted_rules_by_definition(kept, positive)
+    assert got.keys() == expected.keys()
+    assert all(got[rule] == pytest.approx(expected[rule]) for rule in got)
+
+
+def test_equal_weights_count_like_none() -> None:
+    graph = make_graph(6, 4, (70, 1, 8))
+    weighted = replace(graph, train=replace(graph.train, weight=torch.full((70,), 0.3, dtype=torch.float64)))
+    rules, equal = (mine_rules(each.train, 6, 4, confidence=0.2) for each in (graph, weighted))
+    assert rules.cell.equal(equal.cell) and len(rules)
+    for baseline in (RuleBaseline, Frequency):
+        for slot in (Slot.HEAD, Slot.TAIL):
+            scores = [baseline(each).score_slot(slot, graph.test) for each in (graph, weighted)]
+            factor = 1.0 if baseline is RuleBaseline else 0.3
+            torch.testing.assert_close(scores[1], factor * scores[0])
+
+
+def test_the_frequency_baseline_counts_by_weights_and_not_what_weighs_nothing() -> None:
+    graph = graph_of("a likes b, c likes b, d likes e, f likes g", test="a likes e")
+    weight = torch.tensor([0.1, 0.1, 1.0, 0.0], dtype=torch.float64)
+    scores = Frequency(replace(graph, train=replace(graph.train, weight=weight))).score_slot(Slot.TAIL, graph.test)[0]
+    names = [graph.entities.name(i) for i in scores.argsort(descending=True, stable=True).tolist()]
+    assert names[:2] == ["e", "b"] and scores[graph.entities.index("g")] == 0
+
+
+def test_rules_do_not_apply_to_facts_that_weigh_nothing() -> None:
+    graph = graph_of(ladder("{i} likes {j}, {j} loved-by {i}") + ", p likes q", test="q loved-by p")
+    baseline = RuleBaseline(graph)
+    assert baseline.score_slot(Slot.HEAD, graph.test)[0, graph.entities.index("q")] > 0
+    weight = torch.ones(len(graph.train), dtype=torch.float64)
+    weight[-1] = 0
+    absent = RuleBaseline(replace(graph, train=replace(graph.train, weight=weight)))
+    assert absent.score_slot(Slot.HEAD, graph.test)[0, graph.entities.index("q")] == 0
 
 
 def test_no_facts_give_no_rules() -> None:

@@ -20,7 +20,7 @@ def test_an_update_is_compared_with_training_again(kind: str) -> None:
     assert (before if kind == "remove" else after) == everything
     assert before ^ after == set(change.graph.names_of(change.added)) | set(change.graph.names_of(change.removed))
     assert (kind == "entities") == bool(change.new_entities) and (kind == "relations") == bool(change.new_relations)
-    result = bench_update.measure(change, Config.read("plain", SETTINGS))
+    result = bench_update.measure(change, Config.read("plain", SETTINGS), {})
     assert result["changed_facts"] == len(before ^ after) > 0
     assert 0 < result["mrr"]["changed"]["updated"] <= 1 and result["times_faster"] > 0
     assert ("base" in result["mrr"]["changed"]) == (kind in ("add", "remove"))

@@ -51,7 +51,7 @@ def test_rows_are_means_of_what_the_seeds_gave(rows: list[leaderboard.Row], grap
         assert single[name] == pytest.approx(mean(run.metrics[name] for run in runs))
     assert single["mrr_pessimistic"] == pytest.approx(mean(pessimistic))
     assert single["parameters"] == sum(parameter.numel() for parameter in runs[0].model.parameters())
-    assert (single["dataset"], single["model"]) == ("FB15K-237", "ComplEx, d = 8")
+    assert (single["dataset"], single["model"]) == ("FB15K-237", "ComplEx-N3, d = 8")
     product = next(row for row in rows if row["ensemble"])
     learned = harmonium.evaluate(runs, weights="learned")
     assert product["mrr"] == pytest.approx(learned.metrics["mrr"])

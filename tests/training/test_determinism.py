@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import run_files
+from harmonium.run import manifest
+from harmonium.run.run import FILES
 from kills import outcome
 
 SETTINGS = "model.entity_dim=32 train.batch_size=256 train.negatives=64 train.epochs=1 train.device=cpu"
@@ -40,5 +41,5 @@ def test_two_processes_write_the_same_run(threads: int, tmp_path: Path) -> None:
     assert [process.wait() for process in processes] == [0, 0]
     for number, kind in enumerate(LARGE):
         one, two = (outcome(tmp_path / name / str(number)) for name in ("one", "two"))
-        assert one.keys() == two.keys() == dict(run_files()).keys()
+        assert one.keys() == two.keys() == {*FILES, manifest.NAME}
         assert {file for file in one if one[file] != two[file]} == set(), kind

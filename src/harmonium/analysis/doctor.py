@@ -211,7 +211,13 @@ def _redundant_relations(graph: Graph, rules: Rules, finds: Tensor) -> list[dict
     columns = (rules.kind, rules.body, rules.head, rules.confidence, rules.support, finds)
     for kind, body, head, share, pairs, hits in zip(*(column.tolist() for column in columns), strict=True):
         first, second = (min(body, head), max(body, head)) if KINDS[kind] in ("inverse", "duplicate") else (body, head)
-        row = {"kind": KINDS[kind], "relation": names[first], "other": names[second], "share": share, "pairs": pairs}
+        row = {
+            "kind": KINDS[kind],
+            "relation": names[first],
+            "other": names[second],
+            "share": share,
+            "pairs": round(pairs),
+        }
         row = rows.setdefault((kind, first, second), row | {"finds": 0})
         row["share"] = min(share, row["share"])
         row["finds"] += hits

@@ -13,7 +13,7 @@ from torch import Tensor
 from harmonium.data.graph import SPLITS
 from harmonium.data.index import hash_ids
 from harmonium.data.joint_facts import JointFacts, split_names
-from harmonium.data.joint_names import JointNames
+from harmonium.data.joint_names import JointGraphs, JointNames
 from harmonium.data.triples import Slot, Triples
 
 MIN_SHARED = 2  # facts with known neighbours by which a renamed entity or relation is recognised
@@ -44,7 +44,7 @@ class GraphChanges:
     sizes: dict[str, tuple[int, int]]  # of entities, relations and facts, and of each split where both have splits
     entities: dict[str, Listed]  # added, removed, relabelled, renamed (a guess)
     relations: dict[str, Listed]
-    facts: dict[str, Listed]  # added, removed, moved (to another split), reweighted
+    facts: dict[str, Listed]  # added, removed, moved (to another split), reweighted, recorded as false, no longer so
     moves: dict[str, int]  # "train to test" -> facts
     by_relation: Listed  # relations with added, removed or moved facts, most first
     notes: Sequence[str]
@@ -80,6 +80,7 @@ def compare_graphs(facts: JointFacts, has_splits: bool = True, top: int = 20) ->
     changes["moved"] &= facts.kept if has_splits else torch.zeros_like(facts.kept)
     listed = {change: _fact_rows(facts, rows, has_splits, top) for change, rows in changes.items()}
     listed["reweighted"] = _fact_rows(facts, facts.reweighted, False, top, facts.weights)
+    listed |= _false_facts(joint, top)
     notes = [
         f"{names.first.kind} names are matched by label, as no identifier is in both"
         for names in (joint.entities, joint.relations)
@@ -126,6 +127,19 @@ def _fact_rows(facts: JointFacts, changed: Tensor, has_splits: bool, top: int, v
         else:
             rows.append(dict(row))
     return Listed(len(positions), rows)
+
+
+def _false_facts(joint: JointGraphs, top: int) -> dict[str, Listed]:
+    """The facts that one of the graphs alone records as false."""
+    false = [
+        dict.fromkeys(map(tuple, joint.to_joint(side, graph.rejected).to_rows().tolist()))
+        for side, graph in enumerate(joint.graphs)
+    ]
+    only = {
+        "recorded as false": [row for row in false[1] if row not in false[0]],
+        "no longer recorded as false": [row for row in false[0] if row not in false[1]],
+    }
+    return {change: Listed(len(rows), joint.rows(Triples.from_rows(rows[:top]))) for change, rows in only.items()}
 
 
 def _moves(facts: JointFacts, moved: Tensor) -> dict[str, int]:

@@ -46,6 +46,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "stopped": run.history.stopped,
         "seconds": run.history.seconds,
         "metrics": run.evaluation.to_json() if run.evaluation else {},
+        "updates": [update.to_json() for update in run.updates],
     }
 
 
@@ -88,6 +89,7 @@ def _describe_graph(graph: Graph) -> dict[str, Any]:
         "relations": graph.n_relations,
         "triples": {split: len(facts) for split, facts in graph.splits.items()},
         "unseen": {split: int(graph.unseen(graph.splits[split]).sum()) for split in ("valid", "test")},
+        "rejected": len(graph.rejected),
         "notes": [str(note) for note in graph.notes],
         "by_relation": [
             {

@@ -59,12 +59,14 @@ def compare_missing(
         ]
     )
     splits = _splits_of(facts, triples, symmetric)
+    rejected = facts.joint.to_joint(1, facts.joint.graphs[1].rejected).to_rows().tolist()
+    false = {_key(fact, symmetric) for fact in rejected}
 
     def rows(keys: list[Fact]) -> Listed:
         listed = []
         for key in keys:
             before, after = (None if value != value else value for value in values[:, position[key]].tolist())
-            why = _reason(facts, splits.get(key, (0, 0)), union[key])
+            why = "recorded as false" if key in false else _reason(facts, splits.get(key, (0, 0)), union[key])
             listed.append(facts.joint.row(*union[key]) | {"before": before, "after": after, "why": why})
         return Listed.of(listed, top)
 

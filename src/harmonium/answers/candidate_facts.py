@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from harmonium.answers.relation_traits import RelationTraits
+from harmonium.answers.relation_traits import RelationTraits, false_answers
 from harmonium.data.entity_types import EntityTypes, SlotTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
@@ -91,10 +91,7 @@ class CandidateSearch:
     ) -> CandidateSearch:
         known = {slot: graph.known_answers(slot, splits) for slot in OTHER}
         types, traits = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
-        false = graph.rejected
-        symmetric = false[traits.symmetric[false.relation]]
-        false = Triples.cat([false, Triples(symmetric.tail, symmetric.relation, symmetric.head)])
-        rejected = {slot: KnownAnswers.build(slot, false, graph.n_entities) for slot in OTHER}
+        rejected = {slot: false_answers(graph, slot, traits) for slot in OTHER}
         return cls(scorer.prepare(), types, traits, known, rejected, typed, only_empty)
 
     def relations_of(self, slot: Slot, entity: int) -> list[int]:

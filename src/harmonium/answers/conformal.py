@@ -1,9 +1,9 @@
 """Answer sets with a coverage: the smallest sets that hold a new true answer, say, nine times of ten.
 
-A question is asked because one of its answers is missing. Its answer set holds the candidates that are no known answers
-and whose surprise is at most a threshold:
+A question is asked because one of its answers is missing. Its answer set holds the candidates that are no known answers,
+nor known to be false, and whose surprise is at most a threshold:
 
-    surprise = -log of the softmax of temperature * score over the candidates that are no known answers
+    surprise = -log of the softmax of temperature * score over these candidates
 
 The threshold is a quantile of the surprises of validation facts, with the facts of train known (split conformal
 prediction). So the set holds the answer of a fact like those of validation, that the graph does not have yet, with the
@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.held_out import exclude
+from harmonium.answers.relation_traits import excluded_answers
 from harmonium.answers.temperature import fit_temperature, log_normalisers
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
@@ -40,7 +41,7 @@ from harmonium.run.run import Run
 from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
 
-FILE, FORMAT = "conformal.json", 2  # in a run folder; made again when the model, the facts or the format change
+FILE, FORMAT = "conformal.json", 3  # in a run folder; made again when the model, the facts or the format change
 MINIMUM = 20  # validation facts required for answer sets
 MAX_FACTS, MIN_FACTS, MAX_SCORES = 20_000, 600, 200_000_000  # facts of validation that are used for each slot
 SHARED = 10  # facts of all relations that count for each one
@@ -106,7 +107,7 @@ class AnswerSets:
         known: KnownAnswers | None = None,
         by_relation: bool = True,
     ) -> SetLimits:
-        """The limits of the answer sets of queries with `slot` open; `known` answers are by default those of all facts.
+        """The limits of the answer sets of queries with `slot` open; `known` answers are by default all, the false ones too.
 
         Without `by_relation` all relations have the same threshold.
         """
@@ -129,7 +130,7 @@ class AnswerSets:
                 torch.where(typed, with_types, thresholds),
                 types.candidates(slot, queries.relation),
             )
-        known = graph.known_answers(slot, queries=queries) if known is None else known
+        known = excluded_answers(graph, slot, queries=queries) if known is None else known
         temperature = torch.tensor([surprises.temperature])
         log_normaliser = log_normalisers(scorer.prepare(), slot, queries, temperature, known)[:, 0]
         return SetLimits((log_normaliser - thresholds) / surprises.temperature, typed, candidates)
@@ -145,7 +146,7 @@ class AnswerSets:
     ) -> tuple[Tensor, Tensor]:
         """(n,) twice: how many of the best new answers are the answer set of each query, and whether types restrict it."""
         limits = self.limits(scorer, graph, slot, queries, coverage, types)
-        sizes = count_answers(scorer, slot, queries, limits, graph.known_answers(slot, queries=queries))
+        sizes = count_answers(scorer, slot, queries, limits, excluded_answers(graph, slot, queries=queries))
         return sizes, limits.typed
 
 
@@ -227,7 +228,7 @@ def measure_surprises(
     count = min(MAX_FACTS, max(MIN_FACTS, MAX_SCORES // max(1, n_candidates)))
     facts = graph.valid
     facts = facts[torch.randperm(len(facts), generator=torch.Generator().manual_seed(0))[:count]]
-    known = graph.known_answers(slot, ("train",), facts)
+    known = excluded_answers(graph, slot, ("train",), facts)
     facts = facts[~known.contain(facts)]  # a fact of train, too, is not new
     if len(facts) < MINIMUM:
         return None

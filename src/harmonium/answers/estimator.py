@@ -107,14 +107,14 @@ class LinkPredictor:
     def fit(self, X: Any, y: Any = None) -> LinkPredictor:
         """Train on facts, a table or anything else that `load` reads; with labels `y`, on the true rows of a table.
 
-        One fact in twenty is kept for validation.
+        One fact in twenty is kept for validation, or up to one in ten of a small graph.
         """
         facts, settings = X, self._settings()
         if y is not None:
             facts = fact_table(X)
             facts = facts.filter(_labels(y, len(facts)))
         seed = Config.of({}, {"train.seed": settings.get("train.seed", 0)}).train.seed
-        graph = load(facts, seed=seed, valid=0.05, test=0)
+        graph = load(facts, seed=seed, test=0)
         self.run_ = train(graph, self.preset, overrides=settings, minutes=self.minutes)
         self.graph_, self.classes_, self.n_features_in_ = self.run_.graph, np.array([False, True]), len(COLUMNS)
         self.classifier_: Classification | None = None

@@ -5,7 +5,7 @@
 
 import html
 import json
-import shutil
+import logging
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from harmonium.data.graph import Graph
 from harmonium.model.harmony import Sum
 from harmonium.run import manifest as manifests
 from harmonium.run.run import Run
-from harmonium.runtime.storage import to_json, write
+from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.folders import DERIVED
+from harmonium.runtime.storage import read_verified, to_json, write
 from harmonium.runtime.untrusted import harmless
 from harmonium.runtime.version import __version__
 
@@ -22,6 +24,7 @@ CARD, CONFIG, STATISTICS, ATTRIBUTES = "README.md", "config.json", "graph.json",
 LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n*.graph filter=lfs diff=lfs merge=lfs -text\n"
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 SHOWN_RELATIONS = 20
+logger = logging.getLogger("harmonium")
 
 
 def write_hub_folder(run: Run, folder: Path, name: str) -> list[str]:
@@ -52,9 +55,14 @@ def _copy_computed(run: Run, folder: Path) -> list[str]:
     if run.path is None:
         return []
     source, target = manifests.read(run.path), manifests.read(folder)
-    computed = {file: record for file, record in source.files.items() if file not in target.files}
-    for file in computed:
-        shutil.copyfile(run.path / file, folder / file)
+    computed = {}
+    for file in DERIVED:
+        if file not in source.files:
+            continue
+        try:  # verified, so that a link in a run of others publishes no file of ours
+            computed[file] = write(folder / file, read_verified(run.path / file, source.files[file]))
+        except HarmoniumError as error:
+            logger.warning("%s; it is left out", str(error).partition("; ")[0])
     manifests.write(folder, replace(target, files=target.files | computed))
     return list(computed)
 

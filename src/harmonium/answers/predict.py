@@ -16,14 +16,14 @@ from harmonium.answers.conformal import answer_sets_for
 from harmonium.answers.held_out import are_known, exclude, with_candidates
 from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
-from harmonium.answers.relation_traits import RelationTraits
+from harmonium.answers.relation_traits import RelationTraits, false_answers
 from harmonium.answers.result_file import write_rows
 from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import numbered_lines
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.fact_file import CHUNK
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.index import CsrIndex
+from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -211,9 +211,12 @@ def answer_sets(
 ) -> Iterator[list[Answer]]:
     """The answer set of each query with `slot` open: new answers only, best first (conformal.py)."""
     sizes, are_typed = answer_sets_for(run, progress).sizes(run.model, run.graph, slot, queries, coverage, types)
+    rejected = false_answers(run.graph, slot)
     for query, size, typed in zip(queries.chunks(1), sizes.tolist(), are_typed.tolist(), strict=True):
-        allowed_types = types if typed else None
-        yield from answer_all(run.model, run.graph, slot, query, size, True, calibration, types=allowed_types)
+        kept_types = types if typed else None
+        yield from answer_all(
+            run.model, run.graph, slot, query, size, True, calibration, types=kept_types, rejected=rejected
+        )
 
 
 def _refuse_among(among: Sequence[str] | str | Path | None) -> None:
@@ -266,18 +269,19 @@ def answer_all(
     allowed: Tensor | None = None,
     types: EntityTypes | None = None,
     traits: RelationTraits | None = None,
+    rejected: KnownAnswers | None = None,
 ) -> Iterator[list[Answer]]:
     """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
 
     Known facts are marked, or excluded by `new_only`; facts known to be false are excluded. `allowed` (m,) are the only
     candidates; `types` keep those that could fill the slot of the query's relation (all may, where the relation is asked
     for); an entity is related to itself only where the relation has such facts. With `traits` too, a query that has one
-    answer, which is known, gets no other.
+    answer, which is known, gets no other. `rejected` are the answers known to be false, if they are at hand.
     """
     scorer, names = scorer.prepare(), vocabulary(graph, slot)
     known = graph.known_answers(slot, queries=queries)
     by_split = {split: graph.known_answers(slot, (split,), queries) for split in SPLITS}
-    rejected = graph.rejected_answers(slot)
+    rejected = false_answers(graph, slot, traits) if rejected is None else rejected
     typed = None if types is None or slot is Slot.RELATION else types.candidates(slot, queries.relation)
     barred = None if allowed is None else torch.ones(len(names), dtype=torch.bool).index_fill(0, allowed, False)
     fit = None if calibration is None else calibration.fits.get(slot)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -74,7 +74,8 @@ class KnownFacts:
     @cached_property
     def rules(self) -> tuple[Rules, dict[tuple[int, int, bool], int]]:
         """The rules of the graph, and their numbers by body, head and direction."""
-        rules = mine_rules(self.facts, self.n_entities, self.n_relations, MIN_SHARE)
+        facts = replace(self.facts, weight=None)  # reasons name numbers of facts
+        rules = mine_rules(facts, self.n_entities, self.n_relations, MIN_SHARE)
         columns = (column.tolist() for column in (rules.body, rules.head, rules.reversed))
         return rules, {key: number for number, key in enumerate(zip(*columns, strict=True))}
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.rules import KINDS, mine_rules
 
@@ -57,3 +58,26 @@ def _functional(graph: Graph, open_slot: Slot, splits: Sequence[str]) -> Tensor:
     with_one = relation[answers == 1].bincount(minlength=graph.n_relations)
     facts = torch.zeros_like(questions).index_add_(0, relation, answers)
     return (questions >= MIN_HEADS) & (with_one >= FUNCTIONAL * questions) & (facts <= MAX_MEAN * questions)
+
+
+def false_answers(graph: Graph, slot: Slot, traits: RelationTraits | None = None) -> KnownAnswers:
+    """The index of answers that are known to be false: in both directions where the relation is symmetric.
+
+    The `traits` of the graph are inferred where they are not given and needed.
+    """
+    false = graph.rejected
+    if len(false):
+        symmetric = (traits or RelationTraits.infer(graph)).symmetric
+        swapped = false[symmetric[false.relation]]
+        swapped = Triples(swapped.tail, swapped.relation, swapped.head)
+        is_fact = graph.known_answers(Slot.TAIL, queries=swapped).contain(swapped)
+        false = Triples.cat([false, swapped[~is_fact]])
+    return KnownAnswers.build(slot, false, graph.n_entities)
+
+
+def excluded_answers(
+    graph: Graph, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None
+) -> KnownAnswers:
+    """The index of answers that nobody asks for: those that are known, to be true or to be false."""
+    known = graph.known_answers(slot, splits, queries)
+    return known.join(false_answers(graph, slot)) if len(graph.rejected) else known

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harmonium.answers.review.judgements import read_judgements
-from harmonium.answers.review.store import FactIds
+from harmonium.answers.judgement_correction import correction_for, keep_correction
+from harmonium.answers.review.judgements import by_fact
+from harmonium.answers.review.store import FactIds, load_judgements
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
+from harmonium.data.skipped_rows import OnBad
+from harmonium.data.triples import Triples
+from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest
@@ -21,9 +27,10 @@ from harmonium.run.run import UNREADABLE, Run, open_run
 from harmonium.run.updates import Update, UpdateRecord
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.folders import reserve
+from harmonium.runtime.folders import locked_folder, reserve
 from harmonium.training.local_refit import Refitted, refit
 
+logger = logging.getLogger("harmonium")
 EVALUATED = 2000  # facts ranked after an update, at most; `evaluate` ranks all
 
 
@@ -60,22 +67,39 @@ def update(
         raise HarmoniumError(
             "nothing to update: give facts to add, facts to remove or judgements, or undo the last update"
         )
-    if judgements is not None:
-        add, remove = _judged(judgements)
     if out is not None:
         reserve(out, overwrite)
-    updated = _undone(run) if undo else _updated(run, add, remove, progress, command, reading)
+    if undo:
+        updated = _undone(run)
+    elif judgements is not None:
+        updated = _updated(
+            run,
+            change_graph(run.graph, *_judged(judgements, run.graph, reading.get("on_bad", "error")), on_bad="skip"),
+            progress,
+            command,
+        )
+    else:
+        to_add, to_remove = (None if facts is None else _load(facts, run.graph, reading) for facts in (add, remove))
+        change = change_graph(run.graph, to_add, to_remove, reading.get("on_bad", "error"))
+        updated = _updated(run, change, progress, command)
     if out is None:
         return replace(updated, path=None)
-    _check_unchanged(run, Path(out))
-    return replace(updated, path=updated.save(out, overwrite))
+    with _unchanged(run, Path(out)):
+        correction = correction_for(run)
+        updated = replace(updated, path=updated.save(out, overwrite))
+        if correction is not None:  # learned from judgements; relations keep their ids
+            by_relation = {r: d for r, d in correction.by_relation.items() if r < updated.graph.n_relations}
+            keep_correction(updated, replace(correction, by_relation=by_relation))
+        return updated
 
 
-def _updated(
-    run: Run, add: Any, remove: Any, progress: Callable[[int], None] | None, command: str, reading: dict[str, Any]
-) -> Run:
-    to_add, to_remove = (None if facts is None else _load(facts, run.graph, reading) for facts in (add, remove))
-    change = change_graph(run.graph, to_add, to_remove, reading.get("on_bad", "error"))
+def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | None, command: str) -> Run:
+    if len(change.added) > len(run.graph.train):
+        logger.warning(
+            "%s added facts are more than the %s that the run was trained on; training again on all of them takes less time",
+            f"{len(change.added):,}",
+            f"{len(run.graph.train):,}",
+        )
     began = time.perf_counter()
     refitted = refit(run.model, change, run.config.train, progress)
     record = _record(run, change, refitted, command, time.perf_counter() - began)
@@ -85,12 +109,47 @@ def _updated(
     return replace(run, graph=change.graph, model=model, evaluation=evaluation, updates=(*run.updates, done))
 
 
-def _judged(judgements: str | Path) -> tuple[Sequence[FactIds] | None, Sequence[FactIds] | None]:
-    """The accepted and the rejected facts of a review; None where there are none."""
-    judged = read_judgements(judgements)
-    if not (judged.accepted or judged.rejected):
+def _judged(judgements: str | Path, graph: Graph, on_bad: OnBad) -> tuple[Graph, Graph]:
+    """The accepted and the rejected facts of a review.
+
+    New names come with facts that were entered by hand; any other accepted fact with an unknown name is an error, or
+    skipped.
+    """
+    facts = by_fact(load_judgements(judgements))
+    accepted = [each for each in facts if each.verdict == "accepted"]
+    rejected = [each.fact for each in facts if each.verdict == "rejected"]
+    if not (accepted or rejected):
         raise HarmoniumError(f"{judgements}: no fact was accepted or rejected yet; judge some with `harmonium review`")
-    return judged.accepted or None, judged.rejected or None
+    by_hand = [each.fact for each in accepted if each.is_by_hand]
+    new_entities = {name for head, _, tail in by_hand for name in (head, tail)}
+    new_relations = {relation for _, relation, _ in by_hand}
+
+    def has_names(fact: FactIds) -> bool:
+        head, relation, tail = fact
+        has_ends = all(name in graph.entities or name in new_entities for name in (head, tail))
+        return has_ends and (relation in graph.relations or relation in new_relations)
+
+    known = [each.fact for each in accepted if has_names(each.fact)]
+    if len(known) < len(accepted) and on_bad == "error":
+        unknown = next(each.fact for each in accepted if not has_names(each.fact))
+        raise HarmoniumError(
+            f"{judgements}: {len(accepted) - len(known):,} accepted facts have names that {graph.name} has not, "
+            f"such as {' - '.join(unknown)}; is it the review of another run? `--on-bad skip` leaves them out"
+        )
+    if not (known or rejected):
+        raise HarmoniumError(f"{judgements}: all accepted facts have names that {graph.name} does not; nothing changes")
+    return _graph_of(known), _graph_of(rejected)
+
+
+def _graph_of(facts: Sequence[FactIds]) -> Graph:
+    """Facts by identifier as a graph; unlike `load`, every name is taken as it is."""
+    entities = {name: number for number, name in enumerate(dict.fromkeys(end for h, _, t in facts for end in (h, t)))}
+    relations = {name: number for number, name in enumerate(dict.fromkeys(relation for _, relation, _ in facts))}
+    triples = Triples.from_rows(
+        [[entities[head], relations[relation], entities[tail]] for head, relation, tail in facts]
+    )
+    none = triples[:0]
+    return Graph(Vocabulary(entities), Vocabulary(relations, kind="relation"), triples, none, none, "judgements")
 
 
 def _load(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph:
@@ -147,8 +206,18 @@ def _undone(run: Run) -> Run:
     return before
 
 
-def _check_unchanged(run: Run, out: Path) -> None:
-    """A run that is replaced by its update must still be the one that was read."""
-    is_replaced = run.path is not None and out.exists() and out.resolve() == run.path.resolve()
-    if is_replaced and manifest.read(out).fingerprint != run.fingerprint:
-        raise HarmoniumError(f"{out} was changed by another process meanwhile; update it again")
+@contextlib.contextmanager
+def _unchanged(run: Run, out: Path) -> Iterator[None]:
+    """Hold the lock of a run that is replaced by its update; an error if it is no longer the one that was read."""
+    with contextlib.ExitStack() as stack:
+        if run.path is not None and out.exists() and out.resolve() == run.path.resolve():
+            changed = HarmoniumError(f"{out} was changed by another process meanwhile; update it again")
+            try:
+                stack.enter_context(locked_folder(out))
+            except BlockingIOError:
+                raise changed from None
+            except OSError:  # a file system without locks
+                pass
+            if manifest.read(out).fingerprint != run.fingerprint:
+                raise changed
+        yield

@@ -15,7 +15,7 @@ from torch import Tensor
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.skipped_rows import OnBad
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.triples import Slot, Triples, read_columns
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
@@ -53,12 +53,13 @@ class GraphChange:
 def change_graph(graph: Graph, add: Graph | None, remove: Graph | None, on_bad: OnBad = "error") -> GraphChange:
     """Add the facts of one graph and remove those of another; names are matched by identifier or label.
 
-    Unknown names of added facts are new entities and relations, those of removed facts are errors. A fact to be removed
-    that the graph does not have is recorded as false, as are all that are removed. A fact that is added is not false.
+    Unknown names of added facts are new entities and relations; a removed fact with any other unknown name is an error.
+    A fact to be removed that the graph does not have is recorded as false, as are all that are removed. A fact that is
+    added is not false.
     """
     notes = [str(note) for given in (add, remove) if given is not None for note in given.notes]
     wider, facts_to_add = _add_names(graph, add, notes)
-    facts_to_remove = _known_facts(graph, remove, on_bad, notes)
+    facts_to_remove = _known_facts(wider, remove, on_bad, notes)
     _check_contradictions(wider, facts_to_add, facts_to_remove)
     is_known = wider.known_answers(Slot.TAIL, queries=facts_to_add).contain(facts_to_add)
     if count := int(is_known.sum()):
@@ -187,6 +188,20 @@ def to_tensors(change: GraphChange) -> dict[str, Tensor]:
         tensors |= {f"{name}.{slot.value}": facts[slot] for slot in Slot}
         tensors |= {} if facts.weight is None else {f"{name}.weight": facts.weight}
     return tensors
+
+
+def check_tensors(tensors: Mapping[str, Tensor], graph: Graph) -> None:
+    """Raise a ValueError unless `to_tensors` could have written these, of a change before this graph."""
+    parts = (*SPLITS, "rejected", "added")
+    expected = [f"{part}.{slot.value}" for part in parts for slot in Slot] + [f"{split}.rows" for split in SPLITS]
+    if missing := [name for name in expected if name not in tensors]:
+        raise ValueError(f"{missing[0]} is missing")
+    for name in parts:
+        read_columns(tensors, name, graph.n_entities, graph.n_relations)
+    for split in SPLITS:
+        rows = tensors[f"{split}.rows"]
+        if rows.dtype != torch.int64 or rows.shape != tensors[f"{split}.head"].shape or (rows < 0).any():
+            raise ValueError(f"{split}.rows are not the rows of the removed facts")
 
 
 def read_facts(tensors: Mapping[str, Tensor], name: str) -> Triples:

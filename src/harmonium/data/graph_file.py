@@ -20,7 +20,7 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.name_column import BLOCK, NameColumn
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.triples import Slot, read_columns
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.runtime import tensor_file
 from harmonium.runtime.errors import HarmoniumError
@@ -60,33 +60,16 @@ def load(path: Path) -> Graph:
         about = json.loads(metadata["about"])
         entities = _vocabulary(tensors, "entities", "entity")
         relations = _vocabulary(tensors, "relations", "relation")
-        train, valid, test = (_triples(tensors, split, len(entities), len(relations)) for split in SPLITS)
+        train, valid, test = (read_columns(tensors, split, len(entities), len(relations)) for split in SPLITS)
         rejected = train[:0]
         if f"{REJECTED}.head" in tensors:
-            rejected = _triples(tensors, REJECTED, len(entities), len(relations))
+            rejected = read_columns(tensors, REJECTED, len(entities), len(relations))
         notes = tuple(Note.from_json(note) for note in about["notes"])
         if metadata.get("sha256") != _checksum(tensors, metadata["about"]):
             raise ValueError("its contents do not match its checksum")
         return Graph(entities, relations, train, valid, test, str(about["name"]), notes, rejected)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError, RuntimeError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error
-
-
-def _triples(tensors: Mapping[str, Tensor], split: str, n_entities: int, n_relations: int) -> Triples:
-    head, relation, tail = (tensors[f"{split}.{slot.value}"] for slot in Slot)
-    triples = Triples(head, relation, tail, tensors.get(f"{split}.weight"))
-    for slot in Slot:
-        ids, size = triples[slot], n_relations if slot is Slot.RELATION else n_entities
-        if ids.dtype != torch.int64 or ids.shape != (triples.head.numel(),):
-            raise ValueError(f"{split} is not three columns of ids")
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise ValueError(f"{split} has an id without a name")
-    weight = triples.weight
-    if weight is not None and (weight.dtype != torch.float64 or weight.shape != triples.head.shape):
-        raise ValueError(f"{split} has no column of weights")
-    if weight is not None and not (weight.isfinite() & (weight >= 0)).all():
-        raise ValueError(f"{split} has a weight that is not finite or below 0")
-    return triples
 
 
 def _vocabulary(tensors: Mapping[str, Tensor], name: str, kind: str) -> Vocabulary:

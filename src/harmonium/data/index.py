@@ -99,6 +99,12 @@ class KnownAnswers:
         """All (row, answer) pairs known for the queries; the open slot of a query is ignored."""
         return self.index.lookup(self.keys(queries))
 
+    def join(self, other: KnownAnswers) -> KnownAnswers:
+        """The answers of both."""
+        keys = [torch.repeat_interleave(index.keys, index.offsets.diff()) for index in (self.index, other.index)]
+        index = CsrIndex.build(torch.cat(keys), torch.cat([self.index.values, other.index.values]))
+        return replace(self, index=index)
+
     def contain(self, triples: Triples) -> Tensor:
         """Whether each triple is a known fact."""
         return self.index.contains(self.keys(triples), triples[self.slot])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import overload
@@ -89,3 +89,21 @@ class Triples:
     def to(self, device: torch.device | str) -> Triples:
         weight = None if self.weight is None else self.weight.to(device, torch.float32)
         return Triples(self.head.to(device), self.relation.to(device), self.tail.to(device), weight)
+
+
+def read_columns(tensors: Mapping[str, Tensor], name: str, n_entities: int, n_relations: int) -> Triples:
+    """The facts in columns called `name`.head, ...; a ValueError if they are no ids of a graph of this size."""
+    head, relation, tail = (tensors[f"{name}.{slot.value}"] for slot in Slot)
+    triples = Triples(head, relation, tail, tensors.get(f"{name}.weight"))
+    for slot in Slot:
+        ids, size = triples[slot], n_relations if slot is Slot.RELATION else n_entities
+        if ids.dtype != torch.int64 or ids.shape != (triples.head.numel(),):
+            raise ValueError(f"{name} is not three columns of ids")
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise ValueError(f"{name} has an id without a name")
+    weight = triples.weight
+    if weight is not None and (weight.dtype != torch.float64 or weight.shape != triples.head.shape):
+        raise ValueError(f"{name} has no column of weights")
+    if weight is not None and not (weight.isfinite() & (weight >= 0)).all():
+        raise ValueError(f"{name} has a weight that is not finite or below 0")
+    return triples

@@ -9,14 +9,17 @@ from harmonium.model.scoring import Scorer
 
 
 class Frequency(Scorer):
-    """Scores a candidate by how often it fills that slot of the relation in train."""
+    """Scores a candidate by how often it fills that slot of the relation in train; facts count by their weights."""
 
     def __init__(self, graph: Graph) -> None:
         self.n_entities = graph.n_entities
         self.counts: dict[Slot, tuple[Tensor, Tensor]] = {}  # (relation * n_entities + filler, ascending; how often)
         for slot in (Slot.HEAD, Slot.TAIL):
-            pairs = graph.train.relation * graph.n_entities + graph.train[slot]
-            self.counts[slot] = torch.unique(pairs, return_counts=True)
+            fillers = graph.train.relation * graph.n_entities + graph.train[slot]
+            pairs, inverse, counts = torch.unique(fillers, return_inverse=True, return_counts=True)
+            if graph.train.weight is not None:
+                counts = torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, inverse, graph.train.weight)
+            self.counts[slot] = pairs, counts
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_entities)."""

@@ -1,4 +1,8 @@
-"""One-step rules between relations, mined by counting, and a baseline made of them."""
+"""One-step rules between relations, mined by counting, and a baseline made of them.
+
+Where facts have weights, a fact counts by its weight divided by the mean of all, and two facts together by the smaller of
+their weights: facts that all weigh the same count like facts without weights.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import Graph
-from harmonium.data.index import CsrIndex
+from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer
 
@@ -18,6 +22,7 @@ REDUNDANCY = 0.8  # two relations that share this much of their pairs are redund
 MIN_SUPPORT = 3  # pairs that two relations must share before that counts as more than chance
 MIN_CONFIDENCE = 0.1  # of a rule of the baseline
 PRIOR_FAILURES = 5  # facts on which each rule of the baseline is assumed to have failed beforehand
+ROUNDING = 1e-9  # of sums of weights
 MAX_JOINED = 1 << 22  # rows of a join held at once
 
 
@@ -28,8 +33,8 @@ class Rules:
     body: Tensor  # (n,) int64 relation
     head: Tensor  # (n,) int64 relation
     reversed: Tensor  # (n,) bool
-    support: Tensor  # (n,) int64: pairs of entities for which body and head hold
-    facts: Tensor  # (n_relations,) int64: pairs of each relation, self-loops excluded
+    support: Tensor  # (n,): pairs of entities for which body and head hold; int64, or float64 with weights
+    facts: Tensor  # (n_relations,): pairs of each relation, self-loops excluded; likewise
 
     @property
     def confidence(self) -> Tensor:
@@ -86,21 +91,36 @@ def mine_rules(
     support: int = MIN_SUPPORT,
 ) -> Rules:
     """All one-step rules with enough confidence and support; self-loops, which have no direction, are ignored."""
-    pairs = relations_by_pair(facts[facts.head != facts.tail], n_entities)
+    facts = facts[facts.head != facts.tail].positive()
+    pairs = relations_by_pair(facts, n_entities)
     pair, relation = torch.repeat_interleave(pairs.keys, pairs.offsets.diff()), pairs.values
+    weight = _relative_weights(facts, Triples(pair // n_entities, relation, pair % n_entities))
     swapped = pair % n_entities * n_entities + pair // n_entities
-    cells, counts = [pair.new_empty(0)], [pair.new_empty(0)]
+    rows = CsrIndex(pairs.keys, pairs.offsets, torch.arange(len(pair)))  # pair -> rows of `relation`
+    cells, counts = [pair.new_empty(0)], [weight[:0]]
     for reversed, keys in ((False, pair), (True, swapped)):
-        for row, head in _join(pairs, keys):
-            cell, count = torch.unique(_cell(reversed, relation[row], head, n_relations), return_counts=True)
+        for row, other in _join(rows, keys):
+            cell = _cell(reversed, relation[row], relation[other], n_relations)
+            cell, inverse = torch.unique(cell, return_inverse=True)
+            shared = weight[row].minimum(weight[other])
             cells.append(cell)
-            counts.append(count)
+            counts.append(weight.new_zeros(len(cell)).index_add_(0, inverse, shared))
     cell, inverse = torch.unique(torch.cat(cells), return_inverse=True)
-    total = torch.zeros_like(cell).index_add_(0, inverse, torch.cat(counts))
+    total = weight.new_zeros(len(cell)).index_add_(0, inverse, torch.cat(counts))
     body, head, is_reversed = cell // n_relations % n_relations, cell % n_relations, cell >= n_relations**2
-    rules = Rules(body, head, is_reversed, total, relation.bincount(minlength=n_relations))
+    rules = Rules(body, head, is_reversed, total, weight.new_zeros(n_relations).index_add_(0, relation, weight))
     trivial = (body == head) & ~is_reversed
-    return rules[~trivial & (rules.confidence >= confidence) & (total >= support)]
+    return rules[~trivial & (rules.confidence >= confidence - ROUNDING) & (total >= support - ROUNDING)]
+
+
+def _relative_weights(facts: Triples, triples: Triples) -> Tensor:
+    """(n,): what each triple, a fact, counts: 1, or its weight divided by the mean of all facts."""
+    if facts.weight is None or not len(facts):
+        return torch.ones(len(triples), dtype=torch.int64)
+    rows, inverse = torch.cat([facts.to_rows(), triples.to_rows()]).unique(dim=0, return_inverse=True)
+    weight = torch.zeros(len(rows), dtype=torch.float64)
+    weight.scatter_reduce_(0, inverse[: len(facts)], facts.weight, "amax")  # of a fact that is given twice the largest
+    return weight[inverse[len(facts) :]] / facts.weight.mean()
 
 
 def find_implied(triples: Triples, train: Triples, rules: Rules, n_entities: int) -> tuple[Tensor, Tensor]:
@@ -131,7 +151,8 @@ class RuleBaseline(Scorer):
         smoothed = self.rules.support / (self.rules.facts[self.rules.body] + PRIOR_FAILURES)
         self.weight = -torch.log1p(-smoothed).float()
         self.by_head = CsrIndex.build(self.rules.head, torch.arange(len(self.rules)))  # relation -> rules that imply it
-        self.known = {slot: graph.known_answers(slot, ("train",)).index for slot in (Slot.HEAD, Slot.TAIL)}
+        train = graph.train.positive()
+        self.known = {s: KnownAnswers.build(s, train, graph.n_entities).index for s in (Slot.HEAD, Slot.TAIL)}
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_entities)."""

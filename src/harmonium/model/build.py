@@ -30,7 +30,13 @@ def build_model(
     return model.initialise(config.initialisation, torch.Generator().manual_seed(seed), config.initial_spread)
 
 
-NAMES = {"distmult": "DistMult", "hole": "HolE", "complex": "ComplEx", "tensorproduct": "TPR"}
+NAMES = {
+    "distmult": "DistMult",
+    "hole": "HolE",
+    "complex": "ComplEx",
+    "tensorproduct": "TPR",
+    "rescalproduct": "RESCAL",
+}
 
 
 def title(config: Config) -> str:

@@ -56,6 +56,7 @@ from harmonium.runtime.untrusted import refuse_pickle
 
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
 SELECTION = "selection.json"  # only where settings were chosen
+ATTEMPTS = 5  # to read a folder that is replaced meanwhile
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
 
@@ -127,9 +128,9 @@ class Run(RunMethods, Displayed):
         return self.model if chosen.type == "cpu" else deepcopy(self.model).to(chosen)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all."""
+        """Write the folder, whole or not at all; another run is replaced only with `overwrite`."""
         path = folders.reserve(path, overwrite)
-        with folders.replace_atomically(path) as temporary:
+        with folders.replace_atomically(path, overwrite) as temporary:
             self.write_files(temporary)
         return path
 
@@ -155,17 +156,22 @@ class Run(RunMethods, Displayed):
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
-        """Open a run folder; anything missing, changed or of another format is an error that says so."""
+        """Open a run folder; anything missing, changed or of another format is an error that says so.
+
+        A folder that another process replaces meanwhile is read again, so that all files are of one run.
+        """
         path = Path(path)
-        manifest = manifests.read(path)
-        try:
-            run = _read_files(path, manifest)
-        except HarmoniumError:
-            raise
-        except UNREADABLE as error:
-            raise HarmoniumError(f"{path}: not a run that this version can read ({error}); train it again") from error
-        vars(run)["fingerprint"] = manifest.fingerprint  # the files were just checked against these
-        return run
+        for _ in range(ATTEMPTS):
+            folder = folders.identity(path)
+            try:
+                run = _read_folder(path)
+            except HarmoniumError:
+                if folders.identity(path) == folder:
+                    raise
+            else:
+                if folders.identity(path) == folder:
+                    return run
+        raise HarmoniumError(f"{path}: other processes replace it again and again; wait for them, and try again")
 
     def _tensor_files(self) -> dict[str, Iterable[Any]]:
         """The parts of the large files."""
@@ -182,6 +188,18 @@ class _EpochRow(TypedDict):
     loss: float
     seconds: schema.NonNegative
     valid: NotRequired[Any]
+
+
+def _read_folder(path: Path) -> Run:
+    manifest = manifests.read(path)
+    try:
+        run = _read_files(path, manifest)
+    except HarmoniumError:
+        raise
+    except UNREADABLE as error:
+        raise HarmoniumError(f"{path}: not a run that this version can read ({error}); train it again") from error
+    vars(run)["fingerprint"] = manifest.fingerprint  # the files were just checked against these
+    return run
 
 
 def _read_files(path: Path, manifest: Manifest) -> Run:
@@ -204,7 +222,7 @@ def _read_files(path: Path, manifest: Manifest) -> Run:
         with manifests.unreadable(path / SELECTION):
             stored = storage.read_verified(path / SELECTION, manifest.files[SELECTION])
             selection = Selection.from_json(json.loads(stored))
-    log = updates.read_files(path, manifest)
+    log = updates.read_files(path, manifest, graph)
     return Run(config, graph, model.eval(), history, evaluation, path, manifest.environment, selection, log)
 
 

@@ -20,6 +20,7 @@ from harmonium.data import graph_changes
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes
 from harmonium.data.triples import Triples
+from harmonium.evaluation.evaluation import EvaluationSummary
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest as manifests
 from harmonium.run.manifest import Manifest
@@ -63,11 +64,29 @@ class Update(Displayed):
 
     def summary(self) -> str:
         record = self.record
+        entities, relations = len(record.new_entities), len(record.new_relations)
         counts = {
             "added": record.added, "removed": record.removed, "recorded as false": record.rejected - record.removed,
-            "new entities": len(record.new_entities), "new relations": len(record.new_relations),
+            "new entity" if entities == 1 else "new entities": entities,
+            "new relation" if relations == 1 else "new relations": relations,
         }  # fmt: skip
         return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count > 0) or "nothing changed"
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of the log, as `info`, the report and the explorer show it."""
+        record = self.record
+        return {
+            "made": record.made,
+            "change": self.summary(),
+            "command": record.command,
+            "added": record.added,
+            "removed": record.removed,
+            "recorded_as_false": record.rejected,
+            "new_entities": len(record.new_entities),
+            "new_relations": len(record.new_relations),
+            "notes": record.notes,
+            "metrics_before": record.metrics.get("metrics", {}),
+        }
 
     @property
     def added(self) -> Triples:
@@ -126,18 +145,43 @@ def to_files(updates: tuple[Update, ...]) -> dict[str, bytes | Iterable[Any]]:
     return files | {file_name(n): tensor_file.parts(update.tensors) for n, update in enumerate(updates, start=1)}
 
 
-def read_files(folder: Path, manifest: Manifest) -> tuple[Update, ...]:
-    """The updates of a run folder."""
+def read_files(folder: Path, manifest: Manifest, graph: Graph) -> tuple[Update, ...]:
+    """The updates of a run folder; `graph` is the one after all of them."""
     if LOG not in manifest.files:
         return ()
     updates = []
     with manifests.unreadable(folder / LOG):
         lines = storage.read_verified(folder / LOG, manifest.files[LOG]).splitlines()
-        records = [schema.read(UpdateRecord, json.loads(line), f"line {n}") for n, line in enumerate(lines, start=1)]
+        records = [_read_record(json.loads(line), f"line {n}") for n, line in enumerate(lines, start=1)]
     for number, record in enumerate(records, start=1):
         path = folder / file_name(number)
         if path.name not in manifest.files:
             raise HarmoniumError(f"{folder / LOG}: names update {number}, whose file {path.name} is missing")
-        tensors, _ = tensor_file.read(storage.verify(path, manifest.files[path.name]))
+        storage.verify(path, manifest.files[path.name])
+        with manifests.unreadable(path):
+            tensors, _ = tensor_file.read(path)
+            _check_tensors(tensors, graph)
         updates.append(Update(record, tensors))
     return tuple(updates)
+
+
+def _read_record(value: Any, key: str) -> UpdateRecord:
+    record = schema.read(UpdateRecord, value, key)
+    if record.metrics:
+        EvaluationSummary.from_json(record.metrics)
+    return record
+
+
+def _check_tensors(tensors: dict[str, Tensor], graph: Graph) -> None:
+    """Raise a ValueError unless these are the tensors of an update of this graph."""
+    graph_changes.check_tensors(tensors, graph)
+    for kind, rows in (("entity", graph.n_entities), ("relation", 2 * graph.n_relations)):
+        ids, vectors = tensors.get(f"{kind}.ids"), tensors.get(f"{kind}.vectors")
+        if ids is None or vectors is None:
+            raise ValueError(f"{kind}.ids or {kind}.vectors are missing")
+        if ids.dtype != torch.int64 or ids.dim() != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < rows):
+            raise ValueError(f"{kind}.ids are no rows of the model")
+        if not vectors.is_floating_point() or vectors.dim() != 2 or len(vectors) != len(ids):
+            raise ValueError(f"{kind}.vectors are not one vector for each of {kind}.ids")
+        if not vectors.isfinite().all():
+            raise ValueError(f"{kind}.vectors hold a number that is not finite")

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import re
@@ -19,7 +20,7 @@ UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfini
 CHECKPOINT_FILE = re.compile(r"(lock|reserve|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
 DERIVED = (  # what commands add to a finished run; run.json names most of them too, unless a process was killed
     "calibration.json", "fact_calibration.typed.json", "fact_calibration.untyped.json", "conformal.json",
-    "report.html", "guises.png",
+    "judgement_correction.json", "report.html", "guises.png",
 )  # fmt: skip
 ASIDE = ".aside"  # ending of a folder that is being replaced where the system cannot exchange two in one step
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
@@ -108,13 +109,24 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder itself; an OSError where another process holds it."""
+    """Hold the lock of a folder itself; a BlockingIOError where another process holds it or has just replaced it."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(handle)
+        if not os.path.samestat(os.fstat(handle), folder.stat()):
+            raise BlockingIOError(errno.EAGAIN, f"{folder} was replaced")
         yield
     finally:
         os.close(handle)
+
+
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Device and number of a folder, which differ once it is replaced; None where there is none."""
+    try:
+        status = folder.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _lock(handle: int) -> None:
@@ -125,8 +137,11 @@ def _lock(handle: int) -> None:
 
 
 @contextlib.contextmanager
-def replace_atomically(path: Path) -> Iterator[Path]:
-    """A temporary folder that replaces `path` when the block succeeds, and is removed otherwise."""
+def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
+    """A temporary folder that replaces `path` when the block succeeds, and is removed otherwise.
+
+    Without `overwrite`, a folder with files that another process has put there meanwhile is left alone: an error.
+    """
     try:
         remove_leftovers(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
@@ -137,10 +152,10 @@ def replace_atomically(path: Path) -> Iterator[Path]:
                 stack.enter_context(locked_folder(temporary))
             yield temporary
             sync(temporary)
-            if path.exists():
+            if overwrite and path.exists():
                 exchange(temporary, path)
             else:
-                temporary.rename(path)
+                temporary.rename(path)  # the system replaces an empty folder only
             try:
                 sync(path.parent)
             except OSError as error:

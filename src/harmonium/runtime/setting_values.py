@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import os
 import re
@@ -73,7 +74,7 @@ def full_key(kind: type, name: str, value: Any) -> str:
     if named:
         choices = " or ".join(f"{key} ({metadata['help']})" for key, _, metadata in named)
         raise HarmoniumError(f"settings: '{name}' is ambiguous, and {value!r} fits none or several: {choices}")
-    if dataclasses.is_dataclass(typing.get_type_hints(kind).get(name)):
+    if dataclasses.is_dataclass(_hints(kind).get(name)):
         raise HarmoniumError(f"settings: '{name}' is a group of settings, such as {name}.NAME")
     raise HarmoniumError(f"settings: no setting '{name}'{_suggestions(kind, name)}")
 
@@ -89,9 +90,15 @@ def _suggestions(kind: type, name: str) -> str:
     return f"{hint} `harmonium train --settings` lists all of them"
 
 
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Name -> type of each field of a dataclass."""
+    return typing.get_type_hints(kind)
+
+
 def _fields(kind: type, prefix: str = "") -> Iterator[Field]:
     """Every setting of a dataclass and of the groups in it."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     for entry in dataclasses.fields(kind):
         if dataclasses.is_dataclass(hints[entry.name]):
             yield from _fields(hints[entry.name], f"{prefix}{entry.name}.")
@@ -110,7 +117,7 @@ def _accepts(field: Field, value: Any) -> bool:
 
 def _flatten(kind: type, values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(name, value) of settings in groups, such as {"train": {"epochs": 5}}, or a TrainConfig as the value of `train`."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     for name, value in values.items():
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = dataclasses.asdict(value)
@@ -141,7 +148,7 @@ def build(
     prefix: str = "",
 ) -> Settings:
     """A dataclass from a tree of values; an unknown key, a wrong type or range is an error that names the key."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy takes type[Settings] for not hashable
     entries = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]  # any dataclass
     values = {}
     for key, value in tree.items():

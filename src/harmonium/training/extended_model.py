@@ -36,17 +36,22 @@ def extend_model(model: GradientGraph, change: GraphChange) -> GradientGraph:
 
 
 def start_entities(model: GradientGraph, change: GraphChange) -> Tensor:
-    """(k, dim): for each new entity the mean of the known ones that fill the same slots, at their usual length."""
+    """(k, dim): for each new entity the mean of the known ones that fill the same slots.
+
+    As scores are affine in a vector, it scores in the middle of them: no query prefers it to all of its like.
+    """
     first, train, vectors = change.before.n_entities, change.graph.train, model.entities().detach()
     total = vectors.new_zeros(change.graph.n_entities - first, vectors.shape[1])
     for slot in SIDES:
         known = train[train[slot] < first]
         by_relation = vectors.new_zeros(change.graph.n_relations, vectors.shape[1])
         by_relation.index_add_(0, known.relation, vectors[known[slot]])
-        by_relation /= known.relation.bincount(minlength=len(by_relation)).clamp(min=1)[:, None]
+        counts = known.relation.bincount(minlength=len(by_relation))[:, None]
+        by_relation = torch.where(counts > 0, by_relation / counts.clamp(min=1), vectors.mean(0))
         new = change.added[change.added[slot] >= first]
         total.index_add_(0, new[slot] - first, by_relation[new.relation])
-    return _at_usual_length(total, vectors)
+    ends = torch.cat([change.added.head, change.added.tail]) - first
+    return total / ends[ends >= 0].bincount(minlength=len(total)).clamp(min=1)[:, None]
 
 
 def start_relations(model: GradientGraph, change: GraphChange, entity: Tensor) -> Tensor:

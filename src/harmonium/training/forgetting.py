@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 REFERENCE = 2048  # facts that show how log-odds of training facts and of validation facts are distributed
 MIN_VALID = 50
-FORGETTING = 0.1  # weight of the loss of removed facts
-FORGOTTEN = 0.05  # mean of log-odds above their targets at which no further step is needed
+LINKED = 1 / 3  # part of the way that a fact falls if another one links its entities, where none shows how far
 MAX_SCORES = 1 << 25  # held at once for removed facts
 
 
@@ -29,7 +28,6 @@ class Forgetting:
         self.refit = refit
         self.known = {slot: refit.change.graph.known_answers(slot).to(refit.device) for slot in SIDES}
         self.batch_size = max(1, MAX_SCORES // refit.n_entities)
-        self.is_done = False
         with torch.no_grad():
             self.targets = self._targets()
 
@@ -37,16 +35,16 @@ class Forgetting:
         """(2, n): the place among validation facts that each removed fact has among training facts.
 
         Facts whose entities another training fact links are easier to guess, and compared with each other. Often there
-        are none among validation facts, as splits avoid them: then half of the way to the others is taken.
+        are none among validation facts, as splits avoid them: then a part of the way to the others is taken.
         """
         refit, now = self.refit, self._log_odds_of(self.refit.removed)
-        valid = refit.change.graph.valid.to(refit.device)
+        valid = refit.change.graph.valid
         if len(valid) < MIN_VALID or not len(refit.kept):
             return now.minimum(torch.full_like(now, -math.log(refit.n_entities)))
         pairs, counts = self._pairs(refit.kept).unique(return_counts=True)
         targets, valid_linked = now.clone(), is_member(self._pairs(valid), pairs)
         for linked in (False, True):
-            chosen = is_member(self._pairs(refit.removed), pairs) == linked
+            chosen = (is_member(self._pairs(refit.removed), pairs) == linked).to(refit.device)
             shown, unseen = (
                 refit.kept[is_member(self._pairs(refit.kept), pairs[counts > 1]) == linked],
                 valid[valid_linked == linked],
@@ -55,7 +53,7 @@ class Forgetting:
             samples = (shown, unseen) if has_like else (refit.kept, valid)
             before, after = (self._log_odds_of(refit.sample(facts, REFERENCE)).sort(1).values for facts in samples)
             target = transport(now[:, chosen], before, after)
-            targets[:, chosen] = target if has_like or not linked else (now[:, chosen] + target) / 2
+            targets[:, chosen] = target if has_like or not linked else now[:, chosen].lerp(target, LINKED)
         return now.minimum(targets)
 
     def _pairs(self, facts: Triples) -> Tensor:
@@ -65,16 +63,16 @@ class Forgetting:
     def loss(self, index: Tensor) -> Tensor:
         """The mean square by which the log-odds of removed facts, at these positions, are above their targets."""
         index = index[: self.batch_size]
-        excess = (self._log_odds(self.refit.removed[index]) - self.targets[:, index]).relu()
-        self.is_done = excess.mean().item() <= FORGOTTEN
-        return FORGETTING * excess.square().mean()
+        excess = self._log_odds(self.refit.removed[index]) - self.targets[:, index.to(self.refit.device)]
+        return excess.relu().square().mean()
 
     def _log_odds_of(self, facts: Triples) -> Tensor:
         return torch.cat([self._log_odds(part) for part in facts.chunks(self.batch_size)], dim=1)
 
     def _log_odds(self, facts: Triples) -> Tensor:
         """(2, n): of the head and of the tail of each fact against all entities that are not known answers."""
-        scorer, rows = self.refit.scorer(facts, None), []
+        facts = facts.to(self.refit.device)
+        scorer, rows = self.refit.scorer(facts), list[Tensor]()
         for slot in SIDES:
             scores = scorer.score_slot(slot)
             excluded = torch.zeros_like(scores, dtype=torch.bool)

@@ -18,12 +18,15 @@ from harmonium.runtime.errors import HarmoniumError
 def relative_weights(train: Triples, power: float = 1.0) -> Triples:
     """The facts of positive weight, with powers of their weights of mean 1; without any where all weigh the same."""
     train = train.positive()
-    weight = train.weight
-    if weight is None:
-        return train
-    if not len(weight):
+    if train.weight is not None and not len(train):
         raise HarmoniumError("all training facts have the weight 0, so that nothing can be learned; check the weights")
-    if power == 0 or (weight == weight[0]).all():
+    return normalised(train, power)
+
+
+def normalised(train: Triples, power: float = 1.0) -> Triples:
+    """All facts, with powers of their weights of mean 1; without weights where all weigh the same."""
+    weight = train.weight
+    if weight is None or power == 0 or (weight == weight[0]).all():
         return replace(train, weight=None)
     weight = (weight / weight.max()).pow(power)  # their sum may be too large for a number
     return replace(train, weight=weight / weight.mean())

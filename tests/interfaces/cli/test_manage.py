@@ -20,6 +20,14 @@ def test_update_and_undo(call, run: Path, tmp_path: Path) -> None:
     printed = json.loads(call("update", run, "--add", facts, "--out", out, "--overwrite", "--format", "json").out)
     assert (printed["new_entities"], printed["added"], printed["metrics"]["mrr"] > 0) == (["Zoe"], 3, True)
     assert printed["command"].startswith("harmonium ") and len(printed["updates"]) == 1
+    told = call("info", out)
+    (entry,) = json.loads(call("info", out, "--format", "json").out)["run"]["updates"]
+    assert f"{entry['change']}; MRR {entry['metrics_before']['mrr']:.3f} before" in told.words
+    assert entry["command"].startswith("harmonium ") and entry["command"] in told.words and entry["made"] in told.out
+    assert (entry["added"], entry["change"]) == (3, "3 added, 1 new entity, 1 new relation")
+    assert entry["metrics_before"] == Run.load(run).metrics
+    assert 'update 1.change,"3 added, 1 new' in call("info", out, "--format", "csv").out
+    assert "Updates since" not in call("info", run).out
     undone = call("update", out, "--undo", "--out", tmp_path / "before")
     assert "undone; 0 updates are left" in undone.out, undone.err
     assert Run.load(tmp_path / "before").fingerprint == Run.load(run).fingerprint

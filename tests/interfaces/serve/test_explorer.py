@@ -208,6 +208,10 @@ def test_info_describes_the_run_but_not_its_path(server: Server, run: harmonium.
     saved = Explorer(dataclasses.replace(run, path=tmp_path / "mine")).info
     assert saved["name"] == "mine"
     assert str(tmp_path) not in json.dumps(saved, default=vars)
+    command = f"harmonium update '{tmp_path}/my runs/mine' --out={tmp_path}/more"
+    updated = run.update(remove=[("q1", "next", "q1")], command=command)
+    (entry,) = Explorer(dataclasses.replace(updated, path=tmp_path / "more")).info["run"]["updates"]
+    assert (entry["command"], entry["change"]) == ("harmonium update mine more", "1 recorded as false")
 
 
 def test_questions_leave_the_run_as_it_was(server: Server, run: harmonium.Run) -> None:

@@ -6,6 +6,8 @@ The file is in WAL mode with synchronous=FULL: what was committed survives a kil
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regu
 APPLICATION = 0x486D5276  # "HmRv": tells a file of reviews from the databases of other programs
 VERSION = 1  # of the tables
 BUSY_SECONDS = 10.0  # to wait for another process that writes
+COMPANIONS = ("-journal", "-wal", "-shm")  # endings of the files that SQLite keeps beside a database
 OLDEST_SQLITE = (3, 37, 0)  # strict tables
 TABLES = {
     "reviewer": """CREATE TABLE reviewer (
@@ -128,10 +131,19 @@ def _check_path(path: Path) -> None:
         raise not_regular(path)
     if "\0" in str(path):
         raise HarmoniumError(f"{path}: no file has such a name")
+    file = _real(path)
+    for beside in (file.with_name(file.name + ending) for ending in COMPANIONS):
+        if is_folder(beside) or is_neither(beside):  # SQLite would wait for a pipe
+            raise not_regular(beside)
+
+
+def _real(path: Path) -> Path:
+    """The file that links lead to; unlike `Path.resolve`, a link to itself is no error."""
+    return Path(os.path.realpath(path))
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    address = f"{path.resolve().as_uri()}?mode={mode}"
+    address = f"{_real(path).as_uri()}?mode={mode}"
     connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
@@ -174,6 +186,19 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.05)
 
 
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
+    """Type, name, table and definition of everything in a database, SQLite's own tables and indexes included."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+@functools.cache
+def _expected_schema() -> set[tuple[str, str, str, str | None]]:
+    """That of a new file."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _initialise(connection)
+        return _schema(connection)
+
+
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """An error unless the file is ours, of this version, with exactly our tables, and whole."""
     application, version = _numbers(connection)
@@ -183,8 +208,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise HarmoniumError(
             f"{path}: has version {version} of the tables, this harmonium reads {VERSION}; use the harmonium that wrote it"
         )
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
-    if dict(rows) != TABLES:
+    if _schema(connection) != _expected_schema():
         raise HarmoniumError(
             f"{path}: has other tables than harmonium makes; it is left as it is. Restore a copy of it"
         )
@@ -210,10 +234,12 @@ def explained(path: Path) -> Iterator[None]:
         if "locked" in str(error) or "busy" in str(error):
             message = f"{path}: another process has been writing for {BUSY_SECONDS:g} s ({error}); try again"
             raise HarmoniumError(message) from error
+        if "decode" in str(error):
+            raise damaged(path, "a text that is no UTF-8") from error
         raise HarmoniumError(
             f"{path}: cannot be used ({error}); may it be written, and is there space left?"
         ) from error
     except sqlite3.IntegrityError:
         raise
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter from a message of SQLite about damage
         raise damaged(path, error) from error

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harmonium.answers.review.store import FactIds, Judgement, load_judgements
+from harmonium.answers.review.store import BY_HAND, FactIds, Judgement, load_judgements
 from harmonium.runtime.errors import HarmoniumError
 
 if TYPE_CHECKING:
     from harmonium.run.run import Run
+
+UPDATED = re.compile(r"(?<=.)\.update-\d+\Z")  # ending of a folder that a review has updated
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class JudgedFact:
         """accepted or rejected where all reviewers who decided agree, disputed where they do not, else unsure."""
         decided = {judgement.verdict for judgement in self.judgements} - {"unsure"}
         return "disputed" if len(decided) > 1 else next(iter(decided), "unsure")
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether a person entered the fact, instead of choosing it among predicted ones."""
+        return any(judgement.order == BY_HAND for judgement in self.judgements)
 
     def to_row(self) -> dict[str, Any]:
         reviewers = ", ".join(judgement.reviewer for judgement in self.judgements)
@@ -59,13 +67,21 @@ def by_fact(judgements: Iterable[Judgement]) -> list[JudgedFact]:
     return [JudgedFact(fact, tuple(each)) for fact, each in facts.items()]
 
 
+def updated_name(name: str, number: int) -> str:
+    """The name of a folder for an update of a run, made in its review: demo.update-1 of demo or of demo.update-7."""
+    return f"{UPDATED.sub('', name)}.update-{number}"
+
+
 def default_path(run: Run | str | Path) -> Path:
-    """The file of judgements beside a run folder, where it stays when the folder is replaced: runs/demo.review.sqlite."""
+    """The file of judgements beside a run folder, where it stays when the folder is replaced: runs/demo.review.sqlite.
+
+    Updates that were made in a review share it: runs/demo.update-1 has the same file as runs/demo.
+    """
     folder = run if isinstance(run, str | Path) else run.path
     if folder is None:
         raise HarmoniumError("the run is in no folder, so name a file for the judgements (--judgements FILE)")
     folder = Path(folder).resolve()
-    return folder.with_name(f"{folder.name}.review.sqlite")
+    return folder.with_name(f"{UPDATED.sub('', folder.name)}.review.sqlite")
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class ReviewQueue:
 
     def open_facts(self, judgements: Sequence[Judgement]) -> list[int]:
         """Positions of the facts that nobody has judged, in order; of a question with one answer the best candidate."""
-        judged = {key for judgement in judgements for key in self._keys(judgement.fact)}
+        judged = {key for judgement in judgements for key in self.directions(judgement.fact)}
         positions = [i for i, shown in enumerate(self.shown) if shown.fact not in judged]
         facts, log_odds = self.facts[torch.tensor(positions, dtype=torch.int64)], self.log_odds[positions]
         accepted = self._accepted(judgements)
@@ -201,7 +201,7 @@ class ReviewQueue:
                 rows.append([match[0] for match in matches])
         return Triples.from_rows(rows)
 
-    def _keys(self, fact: FactIds) -> Iterable[FactIds]:
+    def directions(self, fact: FactIds) -> Iterable[FactIds]:
         """A fact, and its other direction if the relation is symmetric."""
         head, relation, tail = fact
         matches = self.graph.relations.find(relation)

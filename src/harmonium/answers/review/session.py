@@ -9,10 +9,12 @@ from harmonium.answers.candidate_facts import CandidateSearch, Progress
 from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for
 from harmonium.answers.query import identifiers
 from harmonium.answers.reasons import KnownFacts, find_reasons
-from harmonium.answers.review.judgements import default_path
+from harmonium.answers.review import facts_by_hand
+from harmonium.answers.review.judgements import by_fact, default_path
+from harmonium.answers.review.pending import PendingFacts, pending_facts
 from harmonium.answers.review.precision import ReviewSummary
 from harmonium.answers.review.queue import Offer, Order, ReviewQueue
-from harmonium.answers.review.store import FactIds, Judgement, ReviewStore, Shown, Verdict
+from harmonium.answers.review.store import BY_HAND, FactIds, Judgement, ReviewStore, Shown, Verdict
 from harmonium.answers.score import split_of
 from harmonium.data.triples import Triples
 from harmonium.run.run import Run
@@ -43,13 +45,27 @@ class Review:
         """Open or make a file of judgements (default: beside the run folder), and search for facts to judge."""
         store = ReviewStore.open(default_path(run) if path is None else path)
         try:
-            calibration = fact_calibration_for(run, progress=progress)
-            search = search or CandidateSearch.prepare(run.model, run.graph)
-            judged = store.judgements()
-            queue = ReviewQueue.build(run.graph, search, calibration, run.fingerprint, order, top, judged, progress)
+            return cls.start(run, store, order, top, progress, search, known)
         except BaseException:
             store.close()
             raise
+
+    @classmethod
+    def start(
+        cls,
+        run: Run,
+        store: ReviewStore,
+        order: Order = "use",
+        top: int = 1000,
+        progress: Progress | None = None,
+        search: CandidateSearch | None = None,
+        known: KnownFacts | None = None,
+    ) -> Review:
+        """Search for facts to judge, with judgements that are open already."""
+        calibration = fact_calibration_for(run, progress=progress)
+        search = search or CandidateSearch.prepare(run.model, run.graph)
+        judged = store.judgements()
+        queue = ReviewQueue.build(run.graph, search, calibration, run.fingerprint, order, top, judged, progress)
         return cls(run, store, queue, calibration, known or KnownFacts(run.graph))
 
     def next(self, reviewer: str, first: FactIds | None = None) -> Offer:
@@ -63,6 +79,30 @@ class Review:
     def judge(self, reviewer: str, fact: FactIds, verdict: Verdict, comment: str = "") -> Judgement:
         """Keep a judgement of a fact of the queue, or of any other one that the graph does not have."""
         return self.store.judge(reviewer, self.queue.of_fact(fact) or self._rate(fact), verdict, comment)
+
+    def change(
+        self, reviewer: str, fact: FactIds, verdict: Verdict, comment: str = "", allow_new: bool = False
+    ) -> Judgement:
+        """Keep a judgement of any fact, by hand: accepted ones are to be added to the graph, rejected ones removed.
+
+        With `allow_new`, facts to be added may name entities and relations that the graph does not have. A person chose
+        the fact, so its probability is not kept: such judgements say nothing about how right probabilities are.
+        """
+        judged = {judgement.fact for judgement in self.store.judgements()}
+        ids = facts_by_hand.identify(self.run.graph, fact, allow_new and verdict == "accepted", judged)
+        if ids not in judged:
+            facts_by_hand.check_needed(self.run.graph, ids, verdict)
+        shown = Shown(ids, facts_by_hand.text(self.run.graph, ids), None, None, None, BY_HAND, self.run.fingerprint)
+        return self.store.judge(reviewer, shown, verdict, comment)
+
+    def rejected(self) -> set[FactIds]:
+        """The facts that all who decided rejected; in both directions where the relation is symmetric."""
+        judged = by_fact(self.store.judgements())
+        return {key for each in judged if each.verdict == "rejected" for key in self.queue.directions(each.fact)}
+
+    def pending(self) -> PendingFacts:
+        """The judged facts that an update would change in the graph of this run."""
+        return pending_facts(self.store.judgements(), self.run.graph)
 
     def undo(self, reviewer: str) -> Judgement | None:
         return self.store.undo(reviewer)

@@ -14,18 +14,20 @@ import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, get_args
 
 from harmonium.answers.review.database import connect, connect_read_only, explained, transaction
+from harmonium.runtime import schema
 from harmonium.runtime.errors import HarmoniumError
 
 Verdict = Literal["accepted", "rejected", "unsure"]
 FactIds = tuple[str, str, str]  # identifiers of head, relation and tail
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+BY_HAND = "by hand"  # in place of the order of the queue, for facts that a person entered
 CLAIM_SECONDS = 900.0  # for which a fact is one reviewer's to judge
 LONGEST_NAME, LONGEST_COMMENT = 80, 2000  # characters
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -43,10 +45,10 @@ class Judgement:
     reviewer: str
     time: str  # ISO 8601, UTC
     comment: str
-    probability: float | None  # as shown
-    uncorrected: float | None  # the same without what was learned from judgements before
-    rank: int | None  # in the queue; None for a fact that was not in it
-    order: str  # of the queue
+    probability: schema.Share | None  # as shown
+    uncorrected: schema.Share | None  # the same without what was learned from judgements before
+    rank: schema.Count | None  # in the queue; None for a fact that was not in it
+    order: str  # of the queue, or BY_HAND
     run: str  # checksum of graph and model
     text: str  # the names of head, relation and tail
 
@@ -159,16 +161,18 @@ class ReviewStore:
     def claim(self, reviewer: str, candidates: Iterable[Shown], now: float | None = None) -> Shown | None:
         """The first candidate that nobody has accepted or rejected and no other reviewer is judging: it becomes this one's.
 
-        A reviewer has one claim at a time, which ends after `CLAIM_SECONDS`.
+        A reviewer has one claim at a time, which ends after `CLAIM_SECONDS`. A claim of the far future, as a clock that was
+        put back leaves it, has ended too; one of the near future is that of a process that got its turn earlier.
         """
         now = time.time() if now is None else now
         with self.lock, transaction(self.connection, self.path) as connection:
             number = self._reviewer(connection, reviewer)
             decided = "SELECT fact FROM judgement WHERE withdrawn IS NULL AND verdict != 'unsure'"
-            claimed = "SELECT fact FROM claim WHERE reviewer != ? AND until > ?"
+            claimed = "SELECT fact FROM claim WHERE reviewer != ? AND until > ? AND until <= ?"
             taken = set(
                 connection.execute(
-                    f"SELECT head, relation, tail FROM fact WHERE id IN ({decided}) OR id IN ({claimed})", (number, now)
+                    f"SELECT head, relation, tail FROM fact WHERE id IN ({decided}) OR id IN ({claimed})",
+                    (number, now, now + 2 * CLAIM_SECONDS),
                 )
             )
             chosen = next((candidate for candidate in candidates if candidate.fact not in taken), None)
@@ -215,7 +219,16 @@ def _select(connection: sqlite3.Connection, condition: str, values: Sequence[Any
     )
     tables = "judgement JOIN fact ON fact.id = judgement.fact JOIN reviewer ON reviewer.id = judgement.reviewer"
     query = f"SELECT {columns} FROM {tables} WHERE {condition} ORDER BY judgement.id"
-    return [Judgement(*row) for row in connection.execute(query, values)]
+    names = [field.name for field in fields(Judgement)]
+    return [_judgement(dict(zip(names, row, strict=True))) for row in connection.execute(query, values)]
+
+
+def _judgement(values: dict[str, Any]) -> Judgement:
+    """A row of the file, whose values are checked: a connection that only reads does not check constraints."""
+    try:
+        return schema.read(Judgement, values)
+    except ValueError as error:
+        raise sqlite3.DatabaseError(f"judgement {values['id']}: {error}") from error
 
 
 # Text ----------------------------------------------------------------------------------------------------------------

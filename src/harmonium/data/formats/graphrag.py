@@ -6,6 +6,7 @@ An entity is named by its title, as relationships do. Older versions write creat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,7 +14,7 @@ from harmonium.data.formats.in_memory import EDGE_RELATIONS
 from harmonium.data.formats.links import PREDICTED, Link, LinkReader, has_relation
 from harmonium.data.formats.parquet import read_tables
 from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import to_source
+from harmonium.data.formats.table import to_source, to_text
 from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
@@ -59,9 +60,7 @@ def _links(file: Path, options: Options) -> Iterator[Link]:
         _check(table, file, [head, tail, *([relation] if relation else [])])
         kept = [name for name in table.columns if name in (relation, PREDICTED, *EDGE_RELATIONS)]
         names = [name for name in kept if not table.schema[name].is_nested()]
-        for source, target, *cells in table.select(
-            pl.col(name).cast(pl.String).fill_null("") for name in (head, tail, *names)
-        ).iter_rows():
+        for source, target, *cells in _texts(table, file, [head, tail, *names]):
             attributes = dict(zip(names, cells, strict=True))
             number += 1
             is_directed = bool(relation) or has_relation(attributes)
@@ -74,7 +73,13 @@ def _types(file: Path) -> Iterator[tuple[str, str]]:
         title = next((name for name in TITLES if name in table.columns), TITLES[0])
         _check(table, file, [title])
         if "type" in table.columns:
-            yield from table.select(pl.col(title, "type").cast(pl.String).fill_null("")).iter_rows()
+            _check(table, file, ["type"])
+            yield from _texts(table, file, [title, "type"])
+
+
+def _texts(table: pl.DataFrame, file: Path, columns: list[str]) -> Iterator[Any]:
+    """The cells of columns as text, row by row."""
+    return to_text(table, {name: name for name in columns}, str(file)).fill_null("").iter_rows()
 
 
 def _check(table: pl.DataFrame, file: Path, wanted: list[str]) -> None:

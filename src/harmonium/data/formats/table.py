@@ -42,13 +42,23 @@ def select_facts(
     chosen = choose_columns(frame.columns, options, location)
     note_columns(frame.columns, chosen, options, location, notes)
     titles = {column: frame.columns[position] for column, position in chosen.items()}
+    table = to_text(frame, titles, location)
+    return drop_unusable(table, location, lambda row: f": row {first_row + row}", skipped, titles)
+
+
+def to_text(frame: pl.DataFrame, titles: Mapping[str, str], location: str) -> pl.DataFrame:
+    """Columns of a frame, by the titles they have in it, as strings."""
     try:
-        binary = [name for name, dtype in frame.schema.items() if dtype == pl.Binary]
-        frame = frame.with_columns(pl.Series(name, map(text_of, frame[name]), pl.String) for name in binary)
-        table = frame.select(pl.nth(i).cast(pl.String).alias(name) for name, i in chosen.items())
+        columns = {name: frame[title] for name, title in titles.items()}  # not pl.col, which takes patterns
+        return pl.DataFrame({name: _text_column(column) for name, column in columns.items()})
     except pl.exceptions.PolarsError as error:
         raise HarmoniumError(f"{location}: its columns are not text or numbers ({error})") from error
-    return drop_unusable(table, location, lambda row: f": row {first_row + row}", skipped, titles)
+
+
+def _text_column(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.Binary:
+        return pl.Series(map(text_of, column), dtype=pl.String)
+    return column.cast(pl.String)
 
 
 def drop_unusable(

@@ -53,7 +53,7 @@ def update(
     command = f"harmonium {shlex.join(sys.argv[1:])}"
     with console.bar("updating") as progress:
         updated = harmonium.update(run, add, remove, out, overwrite, undo, judgements, progress, command, **reading)
-    log = [{"made": u.record.made, "change": u.summary(), "command": u.record.command} for u in updated.updates]
+    log = [update.to_json() for update in updated.updates]
     summary: dict[str, Any] = {"path": str(out), "undone": undo, "updates": log}
     if not undo:
         record = asdict(updated.updates[-1].record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,9 @@ def _judge(run: harmonium.Run, path: Path, reviewer: str, order: str, top: int) 
         console.say(HELP)
         judge_all(review, name, typer.getchar, lambda: str(typer.prompt("comment", default="", show_default=False)))
         show_summary(review.summary())
+        if pending := len(review.pending()):
+            command = shlex.join(["harmonium", "update", str(run.path), "--judgements", str(path), "--out", "RUN2"])
+            console.say(f"{pending:,} judgements are not in the model yet: {command}", "dim")
 
 
 def judge_all(review: Review, reviewer: str, read_key: Callable[[], str], read_comment: Callable[[], str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -34,6 +34,7 @@ from harmonium.interfaces.serve.results import (
     RunSummary,
     UnknownName,
 )
+from harmonium.interfaces.serve.run_update import RunUpdate
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
@@ -58,6 +59,16 @@ class AskedRun:
 
     explorer: Explorer
     workers: Workers
+    review: Review | None  # if the run is reviewed
+
+    def without_rejected(self, list_name: str, question: Callable[..., T], *arguments: Any) -> T:
+        """The result of a question, without the predictions that reviewers rejected since the model was made."""
+        result = question(*arguments)
+        rejected = set() if self.review is None else self.review.rejected()
+        if not rejected:
+            return result
+        listed = [each for each in getattr(result, list_name) if each.split is not None or each.ids not in rejected]
+        return cast(T, replace(cast(Any, result), **{list_name: listed}))
 
     async def run(self, question: Callable[..., T], *arguments: Any, slow: bool = False) -> T:
         limiter = self.workers.slow if slow else self.workers.quick
@@ -75,7 +86,8 @@ async def _asked_run(
     workers = await _workers(request)
     if run >= len(workers.explorers):
         raise UnknownName(f"no run {run}: the last one is {len(workers.explorers) - 1}", str(run), [])
-    return AskedRun(workers.explorers[run], workers)
+    desk = request.app.state.review
+    return AskedRun(workers.explorers[run], workers, None if desk is None else desk.review)
 
 
 Pool = Annotated[AskedRun, Depends(_asked_run)]
@@ -169,19 +181,19 @@ async def missing(
 
     Computed when first asked for, in limited time; large relations may be left out.
     """
-    return await pool.run(pool.explorer.missing, relation, limit, slow=True)
+    return await pool.run(pool.without_rejected, "facts", pool.explorer.missing, relation, limit, slow=True)
 
 
 @router.get("/compare")
 async def compare(pool: Pool, first: Name, second: Name) -> Comparison:
     """Two entities: facts in common, different facts, similarity of vectors, known and predicted facts between them."""
-    return await pool.run(pool.explorer.compare, first, second)
+    return await pool.run(pool.without_rejected, "predicted", pool.explorer.compare, first, second)
 
 
 @router.get("/predictions")
 async def predictions(pool: Pool, entity: Name, limit: Limit = 20) -> Predictions:
     """The most probable facts of an entity that are not in the graph."""
-    return await pool.run(pool.explorer.predictions, entity, limit)
+    return await pool.run(pool.without_rejected, "facts", pool.explorer.predictions, entity, limit)
 
 
 @router.get("/answers")
@@ -198,7 +210,8 @@ async def answers(
 
     They come by falling score; those of a symmetric relation, which have one probability in both directions, by that.
     """
-    return await pool.run(pool.explorer.answers, head, relation, tail, limit, new_only, typed)
+    question = head, relation, tail, limit, new_only, typed
+    return await pool.run(pool.without_rejected, "answers", pool.explorer.answers, *question)
 
 
 @router.get("/neighbours")
@@ -260,13 +273,17 @@ async def _on_error(_: Request, error: Exception) -> Response:
 def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> FastAPI:
     """The application; the files of the page are read now, so no request reaches the file system.
 
-    With a `review` of the first run, reviewers can judge facts; otherwise nothing can be changed.
+    With a `review` of the first run, reviewers can judge facts and update that run by them, into another folder; otherwise
+    nothing can be changed.
     """
+
+    updates = RunUpdate()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         if review is not None:
+            updates.stop()
             review.store.close()  # so that the file is complete without its log
 
     app = FastAPI(
@@ -281,7 +298,7 @@ def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> Fa
     app.state.workers, app.state.review = Workers(explorers), None
     app.include_router(router)
     if review is not None:
-        app.state.review = review_api.ReviewDesk(review, explorers[0], CapacityLimiter(REVIEW_THREADS))
+        app.state.review = review_api.ReviewDesk(review, explorers[0], CapacityLimiter(REVIEW_THREADS), updates)
         app.include_router(review_api.router)
     for kind in (HarmoniumError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)

@@ -1,5 +1,6 @@
 """The explorer: every question that the page and the API can ask of one run."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from harmonium.answers.query import ask
 from harmonium.answers.reasons import KnownFacts, find_reasons
 from harmonium.answers.review.queue import Order
 from harmonium.answers.review.session import Review
+from harmonium.answers.review.store import ReviewStore
 from harmonium.answers.score import split_of
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Slot
@@ -131,7 +133,7 @@ class Explorer:
 
     @cached_property
     def explainer(self) -> Explainer:
-        return Explainer(replace(self.run, graph=self.graph))
+        return Explainer(self._cached_run)
 
     @cached_property
     @torch.no_grad()
@@ -141,8 +143,10 @@ class Explorer:
     @cached_property
     def info(self) -> dict[str, Any]:
         """The graph and the run, but not its path on this machine."""
-        contents = info(replace(self.run, graph=self.graph))
+        contents = info(self._cached_run)
         del contents["run"]["path"]
+        for update in contents["run"]["updates"]:
+            update["command"] = _without_folders(update["command"])
         allowed = self.lambdas.range(self.lambdas.harmony.faithfulness) if self.lambdas else None
         protocol = self.run.evaluation.describe() if self.run.evaluation else None
         return contents | {"name": self.name, "lambda": allowed, "protocol": protocol}
@@ -153,8 +157,18 @@ class Explorer:
 
     def review(self, path: str | Path | None, order: Order, top: int, progress: Callable[[int], None] | None) -> Review:
         """Open the review of this run, with what the explorer has prepared."""
-        run = replace(self.run, graph=self.graph)
-        return Review.open(run, path, order, top, progress, self.candidates, self.known_facts)
+        return Review.open(self._cached_run, path, order, top, progress, self.candidates, self.known_facts)
+
+    def start_review(
+        self, store: ReviewStore, order: Order, top: int, progress: Callable[[int], None] | None
+    ) -> Review:
+        """The same with judgements that are open already."""
+        return Review.start(self._cached_run, store, order, top, progress, self.candidates, self.known_facts)
+
+    @property
+    def _cached_run(self) -> Run:
+        """The run with the graph that keeps its indexes."""
+        return replace(self.run, graph=self.graph)
 
     @property
     def name(self) -> str:
@@ -231,8 +245,7 @@ class Explorer:
         return replace(missing, facts=missing.facts[:limit])
 
     def _search_missing(self, relation: int | None) -> MissingFactList:
-        run = replace(self.run, graph=self.graph)
-        search = MissingFactSearch(run, self.candidates, self.fact_calibration, self.known_facts)
+        search = MissingFactSearch(self._cached_run, self.candidates, self.fact_calibration, self.known_facts)
         if relation is None:
             relations = [each for each in range(self.graph.n_relations) if self.relations.counts[each]]
             best, searched = search.most_interesting(relations, MOST_INTERESTING)
@@ -342,3 +355,12 @@ class Explorer:
         entities = torch.tensor([order[position] for position in positions])
         links = links_between(self.graph, entities, n_links) if n_links else []
         return replace(self.full_map, points=[self.full_map.points[position] for position in positions], links=links)
+
+
+def _without_folders(command: str) -> str:
+    """A command with the names of files, but not their folders on this machine."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # not written by a shell
+        words = command.split()
+    return " ".join(word.rpartition("/")[2] or word for word in words)

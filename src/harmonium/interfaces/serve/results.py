@@ -47,6 +47,10 @@ class Fact:
     tail: Named
     split: str | None  # in which it is a fact; None for a prediction
 
+    @property
+    def ids(self) -> tuple[str, str, str]:
+        return self.head.id, self.relation.id, self.tail.id
+
 
 @dataclass(frozen=True)
 class FactPage:

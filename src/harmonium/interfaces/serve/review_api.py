@@ -1,6 +1,9 @@
-"""The part of the API with which reviewers judge facts. The guard has checked who asks; nothing is changed by GET."""
+"""The part of the API with which reviewers judge facts, and update the run by their judgements.
 
-from dataclasses import dataclass
+The guard has checked who asks; nothing is changed by GET.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, cast
 
 from anyio import CapacityLimiter
@@ -8,18 +11,20 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from harmonium.answers.review.pending import pending_facts
 from harmonium.answers.review.precision import ReviewSummary
 from harmonium.answers.review.queue import Offer
 from harmonium.answers.review.session import Review
-from harmonium.answers.review.store import LONGEST_COMMENT, FactIds, Judgement
+from harmonium.answers.review.store import LONGEST_COMMENT, FactIds, Judgement, Verdict
 from harmonium.data.triples import Slot
 from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.interfaces.serve.results import Prediction, Problem
+from harmonium.interfaces.serve.run_update import RunUpdate, UpdateState
 from harmonium.runtime.errors import HarmoniumError
 
 RECENT = 20  # judgements of the reviewer that are listed
 REFUSED: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "A fact that cannot be judged."},
+    400: {"model": Problem, "description": "A fact that cannot be judged, or nothing to undo, update or open."},
     401: {"model": Problem, "description": "No token of a reviewer was given."},
     403: {"model": Problem, "description": "The request came from a page of another site."},
     413: {"model": Problem, "description": "The body is too long."},
@@ -56,7 +61,15 @@ class JudgementBody(FactBody):
     comment: Annotated[str, Field(max_length=2 * LONGEST_COMMENT)] = ""
 
 
-class UndoBody(BaseModel):
+class ChangeBody(FactBody):
+    """A fact that a person adds to the graph, or removes from it, by identifiers or labels."""
+
+    change: Literal["add", "remove"]
+    allow_new: bool = False  # a fact to be added may name entities and relations that the graph does not have
+    comment: Annotated[str, Field(max_length=2 * LONGEST_COMMENT)] = ""
+
+
+class EmptyBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -77,9 +90,14 @@ class ReviewState:
     """The review as one reviewer sees it."""
 
     reviewer: str
+    run: str  # the name of its folder
     order: str
     summary: dict[str, Any]  # counts, precision against stated probability, disagreements
     recent: list[Judgement]  # by this reviewer, the last one first
+    to_add: int  # judged facts that an update would add to the graph,
+    to_remove: int  # remove from it,
+    to_record: int  # or record as false
+    update: UpdateState
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,7 @@ class ReviewDesk:
     review: Review
     explorer: Explorer
     threads: CapacityLimiter
+    updates: RunUpdate
 
     def offer(self, reviewer: str, first: FactIds | None) -> OfferedFact:
         offer = self.review.next(reviewer, first)
@@ -107,12 +126,22 @@ class ReviewDesk:
 
     def state(self, reviewer: str) -> ReviewState:
         judgements = self.review.store.judgements()
+        pending = pending_facts(judgements, self.review.run.graph)
         recent = [judgement for judgement in judgements if judgement.reviewer == reviewer][: -RECENT - 1 : -1]
         summary = ReviewSummary.of(judgements).to_json()
-        return ReviewState(reviewer, self.review.queue.order, summary, recent)
+        counts = len(pending.add), len(pending.remove), len(pending.record)
+        name, order = self.explorer.name, self.review.queue.order
+        return ReviewState(reviewer, name, order, summary, recent, *counts, self.updates.state)
 
     def judge(self, reviewer: str, body: JudgementBody) -> Judgement:
         return self.review.judge(reviewer, body.ids, body.verdict, body.comment)
+
+    def change(self, reviewer: str, body: ChangeBody) -> Judgement:
+        verdict: Verdict = "accepted" if body.change == "add" else "rejected"
+        return self.review.change(reviewer, body.ids, verdict, body.comment, body.allow_new)
+
+    def update(self, reviewer: str) -> UpdateState:
+        return self.updates.start(self.explorer.run, self.review, reviewer)
 
 
 async def _desk(request: Request) -> ReviewDesk:
@@ -152,9 +181,37 @@ async def judge(body: JudgementBody, desk: Desk, reviewer: Reviewer) -> Judgemen
 
 
 @router.post("/undo")
-async def undo(body: UndoBody, desk: Desk, reviewer: Reviewer) -> Judgement:
+async def undo(body: EmptyBody, desk: Desk, reviewer: Reviewer) -> Judgement:
     """Take back the reviewer's last judgement."""
     undone = await run_sync(desk.review.undo, reviewer, limiter=desk.threads)
     if undone is None:
         raise HarmoniumError("nothing to undo: you have no judgement")
     return undone
+
+
+@router.post("/fact")
+async def change_fact(body: ChangeBody, desk: Desk, reviewer: Reviewer) -> Judgement:
+    """Add a fact by hand, or remove one: a judgement like others, which the next update carries out."""
+    return await run_sync(desk.change, reviewer, body, limiter=desk.threads)
+
+
+@router.get("/update")
+async def update_state(desk: Desk, reviewer: Reviewer) -> UpdateState:
+    """How far the update is that was asked for last."""
+    return desk.updates.state
+
+
+@router.post("/update")
+async def update(body: EmptyBody, desk: Desk, reviewer: Reviewer) -> UpdateState:
+    """Update the run with all judgements on which reviewers agree, into a new folder, unless an update is running."""
+    return await run_sync(desk.update, reviewer, limiter=desk.threads)
+
+
+@router.post("/open")
+async def open_updated(body: EmptyBody, request: Request, desk: Desk, reviewer: Reviewer) -> ReviewState:
+    """Show and review the updated run from now on, to everyone; the old one stays in its folder."""
+    updated = desk.updates.take()
+    new_desk = replace(desk, review=updated.review, explorer=updated.explorer)
+    request.app.state.workers.explorers[0] = updated.explorer
+    request.app.state.review = new_desk
+    return await run_sync(new_desk.state, reviewer, limiter=desk.threads)

@@ -35,6 +35,8 @@ def show_graph(graph: Mapping[str, Any], top: int) -> None:
     console.say(f"{graph['name']}: {graph['entities']:,} entities, {graph['relations']:,} relations; {counts}", "bold")
     unseen = ", ".join(f"{count:,} in {split}" for split, count in graph["unseen"].items())
     console.say(f"facts with an entity that is not in train: {unseen}")
+    if graph["rejected"]:
+        console.say(f"facts recorded as false, which are never proposed: {graph['rejected']:,}")
     console.notes(graph["notes"])
     rows = [
         [relation["name"], relation["train"], relation["category"], " · ".join(relation["example"] or ())]

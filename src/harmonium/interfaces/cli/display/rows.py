@@ -37,6 +37,10 @@ def run_rows(contents: Mapping[str, Any]) -> Rows:
     values = {f"model.{key}": value for key, value in run["model"].items()}
     values |= {key: run[key] for key in ("path", "parameters", "epochs", "best_epoch", "stopped", "seconds")}
     values |= {f"metrics.{name}": value for name, value in run["metrics"].get("metrics", {}).items()}
+    for number, update in enumerate(run["updates"], start=1):
+        names = ("made", "change", "command")
+        values |= {f"update {number}.{name}": update[name] for name in names}
+        values |= {f"update {number}.{name} before": value for name, value in update["metrics_before"].items()}
     return [{"property": key, "value": value} for key, value in values.items()]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harmonium.evaluation.metrics import Estimate
     from harmonium.run.run import Run
     from harmonium.run.selection import Selection
-    from harmonium.run.updates import UpdateRecord
+    from harmonium.run.updates import Update, UpdateRecord
     from harmonium.runtime.config import Config
     from harmonium.training.planning import Plan
     from harmonium.training.tuning import Tuning
@@ -122,6 +122,7 @@ def show_run(run: Run, others: Mapping[str, dict[str, float]] | None = None) -> 
         console.metrics_table(f"Link prediction on {run.graph.name}", rows, run.evaluation.describe())
         if run.evaluation.warning:
             console.say(f"warning: {run.evaluation.warning}", "red")
+    show_updates(run.updates)
 
 
 def show_plan(plan: Plan) -> None:
@@ -156,6 +157,19 @@ def show_tuning(out: Path, study: Tuning) -> None:
     columns = ["trial", f"valid {study.metric}", "settings"]
     console.table(f"The best of {len(study.trials)} trials", columns, rows, caption)
     console.say(f"best settings: {out}; train with them: harmonium train --config {out}")
+
+
+def show_updates(updates: tuple[Update, ...]) -> None:
+    """The log of updates of a run, the oldest first."""
+    if updates:
+        console.say(
+            "Updates since the training; `harmonium update RUN --undo` gives back the run before the last", "bold"
+        )
+    for number, update in enumerate(updates, start=1):
+        entry = update.to_json()
+        before = f"; MRR {entry['metrics_before']['mrr']:.3f} before" if "mrr" in entry["metrics_before"] else ""
+        console.say(f"  {number}  {entry['made']}  {entry['change']}{before}")
+        console.say(f"     {entry['command']}", "dim")
 
 
 def show_update(record: UpdateRecord) -> None:

@@ -6,6 +6,7 @@ import { explain } from "./explanation.js";
 import { named, words } from "./facts.js";
 import { Plot } from "./guise_plot.js";
 import { slider } from "./lambda_slider.js";
+import { runs } from "./runs.js";
 
 function nearList(neighbours) {
   return el("ol", { class: "near" }, neighbours.map((n) => el("li", { class: n.true ? "true" : "" },
@@ -41,7 +42,7 @@ export async function fact(values, signal) {
   const triple = { head: values.get("head"), relation: values.get("relation"), tail: values.get("tail") };
   const slot = values.get("slot") === "tail" ? "tail" : "head", opposite = slot === "head" ? "tail" : "head";
   const ask = (faithfulness, s) => api("neighbours", { ...triple, slot, lambda: faithfulness }, s);
-  const [first, rated] = await Promise.all([ask(values.get("lambda"), signal), api("fact", triple, signal)]);
+  const [first, rated, list] = await Promise.all([ask(values.get("lambda"), signal), api("fact", triple, signal), runs(signal)]);
   const known = first.fact;
   const why = el("div", {}, el("button", { type: "button", onclick: () => explain(triple, why) }, "Explain this fact"));
   say(`${known.head.name}, ${known.relation.name}, ${known.tail.name}: rank ${whole(first.rank)}`);
@@ -53,7 +54,8 @@ export async function fact(values, signal) {
       rated.reason ? el("p", {}, "Evidence in the graph: ", rated.reason, ".") : null, why),
     note(`Rank of ${known[slot].name} among the answers for the ${slot}: ${whole(first.rank)}. `,
       el("a", { href: link({ view: "fact", ...triple, slot: opposite }) }, `Show ${known[opposite].name} instead`), " · ",
-      el("a", { href: link({ view: "compare", first: known.head.id, second: known.tail.id }), "aria-label": `Compare the entities of ${words(known)}` }, "Compare the two")),
+      el("a", { href: link({ view: "compare", first: known.head.id, second: known.tail.id }), "aria-label": `Compare the entities of ${words(known)}` }, "Compare the two"),
+      list[0].is_reviewed ? [" · ", el("a", { href: link({ view: "review", ...triple }) }, known.split ? "Remove this fact" : "Add or reject this fact")] : null),
     guiseCard(first, slot, ask),
   ];
 }

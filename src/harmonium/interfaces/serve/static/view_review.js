@@ -4,9 +4,11 @@ import { factLink } from "./address.js";
 import { api, errorCard, later, send } from "./api.js";
 import { downloads } from "./download.js";
 import { explain } from "./explanation.js";
+import { factForm } from "./fact_form.js";
 import { chance, sentence, words } from "./facts.js";
 import { joinGroups, neighbourhoodPicture } from "./neighbourhood_picture.js";
 import { reliabilityPlot } from "./reliability_plot.js";
+import { UpdateCard } from "./update_card.js";
 
 const VERDICTS = [["accepted", "Accept", "a"], ["rejected", "Reject", "r"], ["unsure", "Unsure", "u"]];
 const EVERY = 15000;  // milliseconds after which the judgements of others are looked up
@@ -72,6 +74,8 @@ class Desk {
     this.state = el("div", {});
     this.message = el("p", { class: "soft", role: "status" });
     this.shortcuts = el("input", { type: "checkbox", id: "shortcuts", checked: true });
+    this.update = new UpdateCard(signal, (work) => this.doing(work), () => this.refresh());
+    this.run = null;
   }
 
   // One request at a time: a second key before the answer is ignored.
@@ -81,7 +85,10 @@ class Desk {
     try {
       await work();
     } catch (error) {
-      if (error.name !== "AbortError") this.message.replaceChildren(errorCard(error));
+      if (error.name !== "AbortError") {
+        this.message.replaceChildren(errorCard(error));
+        this.refreshLater();
+      }
     } finally {
       this.sending = false;
     }
@@ -95,12 +102,20 @@ class Desk {
   async refresh() {
     const turn = ++this.refreshes, state = await api("review/state", { run: null }, this.signal);
     if (turn !== this.refreshes) return state;
+    this.run = this.run || state.run;
+    if (state.run !== this.run) this.moved(state.run);
+    this.update.show(state);
     const judge = (judgement, verdict) => this.doing(async () => {
       await send("review/judge", { head: judgement.head, relation: judgement.relation, tail: judgement.tail, verdict }, this.signal);
       await this.refresh();
     });
     this.state.replaceChildren(...[el("div", { class: "columns" }, precisionCard(state.summary), recentCard(state)), disputedCard(state.summary, judge)].filter(Boolean));
     return state;
+  }
+
+  // Another reviewer has opened an updated run: what this page shows belongs to the one before.
+  moved(run) {
+    this.message.replaceChildren(`The server now shows the updated run ${run}. `, el("button", { type: "button", onclick: () => location.reload() }, "Go on with it"));
   }
 
   async next(first) {
@@ -180,7 +195,7 @@ class Desk {
 }
 
 export async function review(values, signal) {
-  const desk = new Desk(signal);
+  const desk = new Desk(signal), given = Object.fromEntries(["head", "relation", "tail"].map((slot) => [slot, values.get(slot)]));
   const [state] = await Promise.all([desk.refresh(), desk.next()]);
   document.addEventListener("keydown", (event) => desk.press(event), { signal });
   const timer = setInterval(() => { if (!document.hidden && !desk.sending) desk.refreshLater(); }, EVERY);
@@ -190,6 +205,6 @@ export async function review(values, signal) {
     el("h2", {}, "Review"),
     note(`${state.reviewer}, ${MEANING[state.order] || state.order}. Every judgement is kept at once. `,
       desk.shortcuts, " ", el("label", { for: "shortcuts" }, "Keys: A accept, R reject, U unsure, C comment, Z undo, E explain")),
-    desk.message, desk.fact, desk.state,
+    desk.message, desk.fact, desk.update.node, factForm(given, (work) => desk.doing(work), signal, () => desk.refresh()), desk.state,
   ];
 }

@@ -16,10 +16,12 @@ export async function run(values, signal) {
     list.length > 1 ? card("Runs", table("The runs that are served", ["run", "graph", "composition", "entities", "facts"], list.map((each) => [
       each.number === number ? el("strong", {}, each.name) : el("a", { href: link({ view: "run", run: each.number }) }, each.name), each.graph, each.composition, whole(each.entities), whole(each.facts)]), [3, 4])) : null,
     el("div", { class: "columns" },
-      card("Graph", tags([["entities", whole(graph.entities)], ["relations", whole(graph.relations)], ...Object.entries(graph.triples).map(([k, v]) => [k, whole(v)])])),
+      card("Graph", tags([["entities", whole(graph.entities)], ["relations", whole(graph.relations)], ...Object.entries(graph.triples).map(([k, v]) => [k, whole(v)]), ...(graph.rejected ? [["recorded as false", whole(graph.rejected)]] : [])])),
       card("Model", tags([["composition", trained.settings.model.composition], ["dimensions", whole(trained.settings.model.entity_dim)], ["parameters", whole(trained.parameters)],
         ...lambda, ["epochs", String(trained.epochs)], ["trained", `${trained.seconds.toFixed(0)} s`]]))),
     metrics ? card("Link prediction", tags(METRICS.map((k) => [k, short(metrics[k])])), note(`Protocol: ${info.protocol}.`)) : null,
+    trained.updates.length ? card("Updates since the training", table("The oldest first; each can be undone by `harmonium update RUN --undo`", ["made", "change", "mrr before", "command"], trained.updates.map((each) => [
+      each.made.replace("T", " ").slice(0, 16), each.change, each.metrics_before.mrr === undefined ? "" : short(each.metrics_before.mrr), each.command]), [2])) : null,
     card("Relations", table("Relations, those with most training facts first", ["relation", "train", "category", "example"], graph.by_relation.slice(0, 100).map((r) => [
       el("a", { href: relationLink({ id: r.name }) }, r.name), whole(r.train), r.category, (r.example || []).join(" · ")]), [1])),
     note("The API is described at ", el("a", { href: "api/v1/openapi.json" }, "/api/v1/openapi.json"), "."),

@@ -1,0 +1,58 @@
+"""Replayed facts: which of the facts that stay are shown again during a local refit, and how much each counts.
+
+A vector that moves must still fit the facts that it fitted before. Those of an entity are drawn the more often the larger
+the share of its facts that changed, and count inversely for it, so that the expectation of a batch's mean is that over
+all facts: importance sampling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from harmonium.data.triples import Triples
+
+UNIFORM = 0.3  # share of the draws that are uniform: no fact counts more than 1 / UNIFORM times
+
+
+class Replay:
+    """The facts that stay (n of them), and the probability that each is drawn."""
+
+    def __init__(self, kept: Triples, changed: Triples, n_entities: int, generator: torch.Generator) -> None:
+        self.kept, self.generator = kept, generator
+        n_changed, n_kept = (degrees(facts, n_entities) for facts in (changed, kept))
+        share = n_changed.double() / n_kept.clamp(min=1)
+        concern = share[kept.head] + share[kept.tail]
+        uniform = concern.new_full((len(kept),), 1 / max(1, len(kept)))
+        concern = concern / concern.sum() if concern.any() else uniform
+        probability = torch.lerp(concern, uniform, UNIFORM)
+        self.cumulative, self.importance = probability.cumsum(0), uniform / probability
+
+    def draw(self, count: int) -> Triples:
+        """Facts with weights: their own times their importance."""
+        drawn = torch.rand(count, generator=self.generator, dtype=torch.float64) * self.cumulative[-1]
+        index = torch.searchsorted(self.cumulative, drawn).clamp(max=len(self.kept) - 1)
+        facts = self.kept[index]
+        return replace(facts, weight=facts.weights() * self.importance[index])
+
+
+class Cycle:
+    """Positions of facts in random order, again and again."""
+
+    def __init__(self, count: int, generator: torch.Generator) -> None:
+        self.count, self.generator, self.left = count, generator, torch.empty(0, dtype=torch.int64)
+
+    def draw(self, size: int) -> Tensor:
+        """The next positions, at most as many as there are."""
+        size = min(size, self.count)
+        if len(self.left) < size:
+            self.left = torch.cat([self.left, torch.randperm(self.count, generator=self.generator)])
+        drawn, self.left = self.left[:size], self.left[size:]
+        return drawn
+
+
+def degrees(facts: Triples, n_entities: int) -> Tensor:
+    """(n_entities,): the number of facts of each entity; one with itself counts twice."""
+    return torch.cat([facts.head, facts.tail]).bincount(minlength=n_entities)
