@@ -201,7 +201,8 @@ def paper_start() -> str:
         rows.append([cell["graph"], cell["row"], parts, *metrics, f"{cell['full']['mrr']:.3f}", target, *spent])
     head = ["graph", "row", "from the authors' program", "typed MRR", "hits@1", "hits@10", "full MRR", "published"]
     text = table([*head, "best epoch", "epochs", "seconds", "stopped"], rows)
-    return f"{text}\n\nTyped: {bench['protocol']['typed']}. `{bench['command']}`, {bench['device']}."
+    commands = "`, `".join(dict.fromkeys(cell["command"] for cell in bench["cells"]))
+    return f"{text}\n\nTyped: {bench['protocol']['typed']}. `{commands}`, {bench['device']}."
 
 
 def harmony_map() -> str:

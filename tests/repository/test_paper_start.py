@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import paper_start as script
@@ -66,9 +67,19 @@ def test_cells_are_kept_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = json.loads(out.read_text(encoding="utf-8"))
     assert [cell["start"] for cell in result["cells"]] == ["authors", "faithful"]
     assert all(cell["curve"][-1]["epoch"] == 2 and 0 < cell["typed"]["mrr"] <= 1 for cell in result["cells"])
-    assert str(tmp_path) not in result["command"]
+    assert all(str(tmp_path) not in cell["command"] for cell in result["cells"])
     monkeypatch.setattr(render, "ROOT", tmp_path)
     assert "| family | hdistmult-inf | tables, W, sum, two steps |" in render.paper_start()
+
+
+def test_the_part_between_frequent_entities() -> None:
+    graph = family()
+    part = script.frequent_part(graph, 4)
+    ends = Counter(end for head, _, tail in graph.names_of(graph.train) for end in (head, tail))
+    frequent = set(sorted(graph.entities.ids, key=lambda name: -ends[name])[:4])
+    for split, facts in graph.splits.items():
+        expected = [fact for fact in graph.names_of(facts) if {fact[0], fact[2]} <= frequent]
+        assert part.names_of(part.splits[split]) == expected
 
 
 def test_a_cell_ends_when_its_seconds_are_over() -> None:
