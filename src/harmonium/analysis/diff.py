@@ -28,9 +28,9 @@ from harmonium.run.run import Run
 from harmonium.runtime.config import flatten
 from harmonium.runtime.displayed import one_line
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.folders import is_unfinished
+from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.runtime.frames import Tabular
-from harmonium.runtime.untrusted import is_file, is_folder
+from harmonium.runtime.untrusted import is_folder
 
 Rows = list[dict[str, Any]]
 MARK = "harmonium diff</title>"  # in every page
@@ -94,7 +94,7 @@ def _open(source: Any, reading: dict[str, Any]) -> Run | Graph:
         return source
     if isinstance(source, str | Path) and is_folder(source):
         folder = Path(source)
-        if is_file(folder / "run.json") or is_unfinished(folder):
+        if is_finished(folder) or is_unfinished(folder):
             return Run.load(folder)
     return load(source, valid=0, test=0, **reading)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
+from harmonium.data.compressed import create_file
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.gradient_graph import GradientGraph
@@ -58,7 +59,8 @@ def new_figure(width: float, height: float) -> Any:
 def _save(figure: Any, path: Path) -> Path:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    with create_file(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=110)
     return path
 
 

@@ -12,8 +12,7 @@ from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.folders import is_unfinished
-from harmonium.runtime.untrusted import is_file, is_folder
+from harmonium.runtime.folders import is_finished, is_unfinished
 
 
 def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
     source = graph_or_run
     if isinstance(source, str | Path):
         folder = Path(source)
-        is_run = is_folder(folder) and (is_file(folder / "run.json") or is_unfinished(folder))
+        is_run = is_finished(folder) or is_unfinished(folder)
         source = Run.load(source) if is_run else source
     if not isinstance(source, Run):
         return {"graph": _describe_graph(load(source, **reading))}

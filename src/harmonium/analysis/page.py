@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harmonium.data.compressed import create_file
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
@@ -38,9 +39,10 @@ def check_page(out: str | Path, mark: str, kind: str = "report") -> Path:
 def write_page(page: Path, text: str) -> None:
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
     except OSError as error:
         raise HarmoniumError(f"{page}: cannot be written ({error.strerror}); choose another --out") from error
+    with create_file(page) as file:
+        file.write(text.encode())
 
 
 def _metric(value: float, name: str) -> str:

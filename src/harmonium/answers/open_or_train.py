@@ -10,8 +10,7 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
 from harmonium.run.run import Run
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.folders import is_unfinished
-from harmonium.runtime.untrusted import is_file
+from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.training.state import Progress
 from harmonium.training.train import train
 
@@ -43,7 +42,7 @@ def open_or_train(
 
 
 def is_run_folder(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike) and is_file(Path(source) / "run.json")
+    return isinstance(source, str | os.PathLike) and is_finished(Path(source))
 
 
 def run_folder(source: Any) -> Path | None:

@@ -179,8 +179,15 @@ def create_file(path: Path) -> Iterator[IO[bytes]]:
         with OPENERS.get(path.suffix, open)(temporary, "wb") as file:
             yield file
         temporary.replace(path)
-    except OSError as error:
-        raise HarmoniumError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except _write_errors() as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HarmoniumError(f"{path}: cannot be written ({reason})") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _write_errors() -> tuple[type[Exception], ...]:
+    """What a full disk raises; polars, where it is in use, has an error of its own for it."""
+    polars = sys.modules.get("polars")
+    return (OSError,) if polars is None else (OSError, polars.exceptions.PolarsError)

@@ -76,6 +76,12 @@ def check_checkpoints(folder: Path) -> None:
             )
 
 
+def is_finished(path: Path) -> bool:
+    """Whether a folder holds a finished run; one that a killed process had put aside comes back."""
+    remove_leftovers(path)
+    return is_file(path / "run.json")
+
+
 def is_unfinished(path: Path) -> bool:
     """Whether a run folder holds a training that can be resumed."""
     return is_file(path / UNFINISHED / "training.json")
@@ -170,7 +176,7 @@ def remove_leftovers(path: Path) -> None:
     A temporary folder in use is locked, and named after a process that is alive.
     """
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)({re.escape(DRAFT)}|{re.escape(ASIDE)})")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # the latter for a name that no folder can have
         for temporary in path.parent.iterdir():
             match = leftover.fullmatch(temporary.name)
             if not match or is_alive(int(match[1])):

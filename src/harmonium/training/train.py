@@ -25,9 +25,8 @@ from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
-from harmonium.runtime.folders import is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.folders import is_finished, is_unfinished, remove_leftovers, reserve
 from harmonium.runtime.setting_values import Overrides, full_keys
-from harmonium.runtime.untrusted import is_file
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
@@ -126,7 +125,7 @@ def resume(
             with tracking(track, chosen) as log:
                 history = fit(model, graph, chosen, report, log, checkpoints)
                 return _finish(chosen, graph, model, history, log, checkpoints, checkpoints.selection)
-    if given and is_file(folder / "run.json"):
+    if given and is_finished(folder):
         raise HarmoniumError(f"{folder} is finished and its settings cannot change; train again with other settings")
     return Run.load(folder)
 

@@ -1,10 +1,11 @@
 """The command line: the list of commands, global options, and how errors end."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -120,11 +121,24 @@ def main() -> None:
     except PeerError:
         sys.exit(2)
     except HarmoniumError as error:
-        prefix = f"error in process {rank}" if rank > 0 else "error"
-        console.errors.print(Text(one_message(f"{prefix}: {error}"), style="red"), soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error), rank)
+    except OSError as error:  # most often: the output goes to a file on a full disk
+        _drop_output()
+        _fail(f"{error.filename or 'the output'}: cannot be read or written ({error.strerror or error})", rank)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(stop.code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _fail(message: str, rank: int) -> NoReturn:
+    prefix = f"error in process {rank}" if rank > 0 else "error"
+    console.errors.print(Text(one_message(f"{prefix}: {message}"), style="red"), soft_wrap=True)
+    sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Forget output that could not be written, so that Python does not try again when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,8 +35,17 @@ from harmonium.runtime.untrusted import harmless
 if TYPE_CHECKING:
     from harmonium.training.state import Progress as TrainingProgress
 
+
+class _Log(Console):
+    """Messages and progress on stderr. Where they cannot be written, such as to a file on a full disk, work goes on."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().print(*objects, **options)
+
+
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+errors = _Log(stderr=True, highlight=False)
 Result = TypeVar("Result")
 FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")

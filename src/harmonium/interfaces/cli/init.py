@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from harmonium.data.compressed import create_file
 from harmonium.interfaces.cli import console, options
 from harmonium.interfaces.cli.options import argument, option
 
@@ -33,7 +34,8 @@ def init(
         console.download(graph)
     with console.bar("reading the graph and timing a few steps"):
         text = settings_file(graph, preset, tuple(settings or ()), minutes)
-    out.write_text(text, encoding="utf-8")
+    with create_file(out) as file:
+        file.write(text.encode())
     console.say(f"written: {out}")
     data = "" if graph is not None else " --data GRAPH"
     console.say(f"next: edit it, then harmonium train --config {out}{data}")

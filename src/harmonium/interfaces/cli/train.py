@@ -83,9 +83,9 @@ def resume(
 
     Example: harmonium resume runs/mine
     """
-    from harmonium.runtime.folders import is_unfinished
+    from harmonium.runtime.folders import is_finished, is_unfinished
 
-    if (run / "run.json").is_file() and not is_unfinished(run) and not settings and output_format == "table":
+    if is_finished(run) and not is_unfinished(run) and not settings and output_format == "table":
         console.say(f"{run} is already finished")
     with console.training_bar() as progress:
         resumed = harmonium.resume(run, settings or [], progress, track or [])
