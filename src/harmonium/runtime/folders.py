@@ -30,6 +30,7 @@ logger = logging.getLogger("harmonium")
 def reserve(path: str | Path, overwrite: bool = False) -> Path:
     """Check before any work is done that a run can be written to this folder."""
     path = Path(path)
+    refuse_current_folder(path)
     remove_leftovers(path)
     try:
         if path.exists():
@@ -37,9 +38,19 @@ def reserve(path: str | Path, overwrite: bool = False) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HarmoniumError(f"{path.parent}: cannot be made ({error.strerror}); choose another --out") from error
-    if not os.access(path.parent, os.W_OK):
+    if not os.access(_real(path).parent, os.W_OK):
         raise HarmoniumError(f"{path.parent} cannot be written to; choose another --out")
     return path
+
+
+def refuse_current_folder(path: Path) -> None:
+    """Refuse a run folder that this process, and so the user's shell, is in: they would stay in the one it replaces."""
+    with contextlib.suppress(OSError):  # the current folder is gone
+        if Path.cwd().is_relative_to(_real(path)):
+            raise HarmoniumError(
+                f"{path}: you are in this folder, and a run replaces its folder as a whole; choose another --out, "
+                "or go out of it and name it from there"
+            )
 
 
 def _check_replaceable(path: Path, overwrite: bool) -> None:
@@ -150,7 +161,8 @@ def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
     """
     try:
         remove_leftovers(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
+        target = _real(path)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}{DRAFT}")
         temporary.mkdir()
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, temporary, ignore_errors=True)
@@ -158,16 +170,21 @@ def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
                 stack.enter_context(locked_folder(temporary))
             yield temporary
             sync(temporary)
-            if overwrite and path.exists():
-                exchange(temporary, path)
+            if overwrite and target.exists():
+                exchange(temporary, target)
             else:
-                temporary.rename(path)  # the system replaces an empty folder only
+                temporary.rename(target)  # the system replaces an empty folder only
             try:
-                sync(path.parent)
+                sync(target.parent)
             except OSError as error:
                 logger.warning("%s is written, but may be lost if the power fails now (%s)", path, error.strerror)
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _real(path: Path) -> Path:
+    """The folder that links lead to: it is replaced, and links stay. Unlike `Path.resolve`, a link to itself is no error."""
+    return path if "\0" in str(path) else Path(os.path.realpath(path))
 
 
 def remove_leftovers(path: Path) -> None:
@@ -175,6 +192,7 @@ def remove_leftovers(path: Path) -> None:
 
     A temporary folder in use is locked, and named after a process that is alive.
     """
+    path = _real(path)
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)({re.escape(DRAFT)}|{re.escape(ASIDE)})")
     with contextlib.suppress(OSError, ValueError):  # the latter for a name that no folder can have
         for temporary in path.parent.iterdir():

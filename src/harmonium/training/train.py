@@ -25,7 +25,7 @@ from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
-from harmonium.runtime.folders import is_finished, is_unfinished, remove_leftovers, reserve
+from harmonium.runtime.folders import is_finished, is_unfinished, refuse_current_folder, remove_leftovers, reserve
 from harmonium.runtime.setting_values import Overrides, full_keys
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
@@ -119,6 +119,7 @@ def resume(
         report, track = None, ()
     remove_leftovers(folder)
     if is_unfinished(folder):
+        refuse_current_folder(folder)
         with process_group() as world, checkpoint.reopen(folder, given, world) as (checkpoints, chosen, graph):
             model = _build(chosen, graph, world)
             checkpoints.reserve_space(_model_bytes(model, chosen), graph.n_relations)

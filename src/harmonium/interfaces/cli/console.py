@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -280,8 +281,9 @@ def bar(title: str, total: int | None = None, at_once: bool = True) -> Iterator[
 def download(graph: str) -> None:
     """Download a dataset that is not on this machine yet; processes of one torchrun take turns later, in `load`."""
     from harmonium.data.datasets import is_server, locate
+    from harmonium.runtime.folders import is_finished
 
-    if not torchrun.is_launched() and not is_server(graph):
+    if not (torchrun.is_launched() or is_server(graph) or is_finished(Path(graph))):
         with bar(f"downloading {graph}, MB", at_once=False) as advance:
             locate(graph, lambda count: advance(count / 1e6))
 
