@@ -6,13 +6,15 @@ file. Processes are forked from this one, as importing torch takes longer than t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,17 @@ def die_at(operation: int) -> None:
 
     os.fsync = counted_fsync
     sys.addaudithook(count)
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to write more into one file, as when the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def main(root: Path, kills: int, seed: int) -> None:

@@ -20,6 +20,7 @@ from harmonium.analysis import report as html_report
 from harmonium.analysis.dynamics import dynamics
 from harmonium.analysis.figures import inline_svg, ranks_figure, spectrum_figure, training_figure
 from harmonium.analysis.gain import gain
+from harmonium.analysis.page import write_page
 from harmonium.analysis.plain_comparison import without_harmony
 from harmonium.analysis.report import choose_examples, render
 from harmonium.answers.hidden_facts import find_hidden
@@ -35,6 +36,7 @@ from harmonium.run.run import History, Run
 from harmonium.runtime.config import Config, ModelConfig
 from harmonium.runtime.errors import HarmoniumError
 from html_page import Page, count_printed_sheets, needs_chromium
+from kills import largest_file
 from small import family, make_graph
 
 FAST = ["model.entity_dim=8", "model.rank=4", "train.epochs=3", "train.negatives=8", "train.batch_size=64"]
@@ -345,3 +347,18 @@ def test_a_page_that_is_no_report_is_not_replaced(run: Run, tmp_path: Path, cont
     with pytest.raises(HarmoniumError, match="page.html: .*will not be replaced"):
         harmonium.report(run, page)
     assert page.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["report.html", "figure.png", "figure.svg", "figure.pdf"])
+def test_a_full_disk_is_an_error_and_the_earlier_file_stays(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("earlier")
+    history = History([{"epoch": 1, "loss": 1.0, "seconds": 1.0}])
+    figures.training_figure(history, "mrr", tmp_path / "other.png")  # matplotlib writes caches once
+    with largest_file(1), pytest.raises(HarmoniumError, match=f"{name}: cannot be written .*File too large"):
+        if path.suffix == ".html":
+            write_page(path, "a page")
+        else:
+            figures.training_figure(history, "mrr", path)
+    assert path.read_text() == "earlier"
+    assert {each.name for each in tmp_path.iterdir()} == {name, "other.png"}

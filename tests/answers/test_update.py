@@ -18,6 +18,7 @@ from harmonium.interfaces.serve.explorer import Explorer
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
 from harmonium.run.updates import LOG, file_name
+from harmonium.runtime import folders
 from harmonium.runtime.config import Config
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.training import local_refit
@@ -283,6 +284,24 @@ def test_what_was_learned_from_judgements_is_kept(run: Run, tmp_path: Path) -> N
     keep_correction(updated, replace(correction, by_relation={2: 1.0, 3: 2.0}))
     undone = harmonium.update(tmp_path / "updated", undo=True, out=tmp_path / "undone")
     assert correction_for(undone) == replace(correction, by_relation={2: 1.0})  # relation 3 is gone
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_updated_run_has_its_correction_from_the_first_moment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill or a full disk behind the exchange of the folders does not lose what was learned from judgements."""
+    saved, correction = Run.load(run.save(tmp_path / "run")), JudgementCorrection(0.5, 0.8, {0: 0.1}, 20)
+    keep_correction(saved, correction)
+    exchange = folders.exchange
+
+    def check(new: Path, old: Path) -> None:
+        assert correction_for(Run.load(new)) == correction
+        exchange(new, old)
+
+    monkeypatch.setattr(folders, "exchange", check)
+    updated = saved.update(add=[("person 1", "likes", "person 2")], out=tmp_path / "run", overwrite=True)
+    assert correction_for(updated) == correction
 
 
 def test_a_log_with_other_metrics_is_refused(run: Run, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.training import train as train_module
 from harmonium.training.state import Progress, TrainingState
 from harmonium.training.train import train
-from kills import GRAPH, KINDS, checkpoints, config, outcome, signal_at, stop
+from kills import GRAPH, KINDS, checkpoints, config, largest_file, outcome, signal_at, stop
 
 STEPS = 8  # of an epoch: 60 triples in batches of 8
 
@@ -261,17 +261,6 @@ def test_another_environment_gives_a_warning(
 
 
 # Disks ---------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The system refuses to write more into one file, as when the disk is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(

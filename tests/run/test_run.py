@@ -221,6 +221,36 @@ def test_an_impossible_path_is_refused_before_any_work(tmp_path: Path) -> None:
             write(path)
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../mine", "./"])
+def test_the_current_folder_is_refused_before_any_work(saved: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The shell would stay in the folder that the run replaced."""
+    before = contents(saved)
+    monkeypatch.chdir(saved)
+    for write in (make_run().save, lambda path, overwrite: harmonium.train(make_graph(), "paper", out=path)):
+        with pytest.raises(HarmoniumError, match="you are in this folder.*choose another --out"):
+            write(name, overwrite=True)
+    assert contents(saved) == before
+
+
+@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
+def test_a_link_to_a_run_stays_a_link(saved: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    link = saved.with_name("link")
+    link.symlink_to("mine")
+    make_run(seed=1).save(link, overwrite=True)
+    assert link.is_symlink() and Run.load(saved).config.train.seed == 1
+    assert {file.name for file in saved.parent.iterdir()} == {"mine", "link"}
+
+
+@pytest.mark.parametrize("opened", [Run.load, harmonium.info, lambda path: harmonium.diff(path, path)])
+def test_a_run_that_a_killed_process_had_put_aside_comes_back(saved: Path, opened: Callable[[str], Any]) -> None:
+    before = contents(saved)
+    saved.rename(saved.with_name(".mine.999999999.aside"))
+    opened(str(saved))
+    assert contents(saved).items() >= {name: before[name] for name in before.keys() - {"run.json"}}.items()
+    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
+
+
 def fail_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that fails with a full disk from the `number`th call on."""
     calls = iter(range(number))

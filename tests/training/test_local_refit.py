@@ -18,7 +18,7 @@ from harmonium.training.extended_model import extend_model, start_entities
 from harmonium.training.fit import fit
 from harmonium.training.forgetting import transport
 from harmonium.training.local_refit import LocalRefit, refit
-from small import family, make_graph
+from small import family, graph_of, make_graph
 
 SETTINGS = [
     "model.composition=complex",
@@ -194,6 +194,14 @@ def test_new_entities_start_where_their_like_are() -> None:
     vectors, train = model.entities(), graph.train
     expected = vectors[train.head[train.relation == 1]].mean(0) + vectors[train.tail[train.relation == 2]].mean(0)
     torch.testing.assert_close(start_entities(model, change)[0], expected / 2)
+
+
+def test_all_facts_can_be_replaced() -> None:
+    graph = make_graph()
+    model = build_model(ModelConfig("complex", 4), 12, 3, seed=0)
+    change = change_graph(graph, graph_of("a b c"), with_facts(graph, graph.facts()))
+    refitted = refit(model, change, TrainConfig(device="cpu"))
+    assert len(refitted.model.entity) == 14 and refitted.model.entity.isfinite().all()
 
 
 def test_a_change_of_false_facts_alone_moves_nothing() -> None:

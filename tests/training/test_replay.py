@@ -29,6 +29,11 @@ def test_replay_without_concerned_facts_is_uniform() -> None:
     assert replay.draw(10).weights().eq(1).all()
 
 
+def test_nothing_is_replayed_where_no_fact_stays() -> None:
+    changed = Triples.from_rows([[2, 0, 3]])
+    assert not len(Replay(changed[:0], changed, 4, torch.Generator().manual_seed(0)).draw(10))
+
+
 def test_own_weights_of_facts_count() -> None:
     facts = Triples(torch.tensor([0, 1]), torch.tensor([0, 0]), torch.tensor([1, 0]), torch.tensor([0.5, 1.5]).double())
     replay = Replay(facts, facts[:0], 2, torch.Generator().manual_seed(0))

@@ -30,7 +30,6 @@ from harmonium.runtime.displayed import one_line
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.runtime.frames import Tabular
-from harmonium.runtime.untrusted import is_folder
 
 Rows = list[dict[str, Any]]
 MARK = "harmonium diff</title>"  # in every page
@@ -92,7 +91,7 @@ def _open(source: Any, reading: dict[str, Any]) -> Run | Graph:
     """A run, or a graph whose facts stay in one split where it has none."""
     if isinstance(source, Run | Graph):
         return source
-    if isinstance(source, str | Path) and is_folder(source):
+    if isinstance(source, str | Path):
         folder = Path(source)
         if is_finished(folder) or is_unfinished(folder):
             return Run.load(folder)

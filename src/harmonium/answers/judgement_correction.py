@@ -7,7 +7,7 @@ It is fitted by answers/review/recalibration.py, kept in the run folder, and par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -55,6 +55,12 @@ def correction_for(run: Run) -> JudgementCorrection | None:
     """The correction that is kept in a run folder, if there is one."""
     kept = manifest.read_kept(run.path, run.fingerprint, FILE, lambda value: _parse(value, run.graph.n_relations))
     return None if kept is None else kept.correction
+
+
+def correction_file(correction: JudgementCorrection, n_relations: int) -> dict[str, Any]:
+    """The file of a correction for a run with so many relations, which have the same ids, by its name."""
+    by_relation = {relation: d for relation, d in correction.by_relation.items() if relation < n_relations}
+    return {FILE: _Kept(replace(correction, by_relation=by_relation))}
 
 
 def keep_correction(run: Run, correction: JudgementCorrection | None) -> None:

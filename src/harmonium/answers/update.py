@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harmonium.answers.judgement_correction import correction_for, keep_correction
+from harmonium.answers.judgement_correction import correction_file, correction_for
 from harmonium.answers.review.judgements import by_fact
 from harmonium.answers.review.store import FactIds, load_judgements
 from harmonium.data.datasets import load
@@ -86,11 +86,8 @@ def update(
         return replace(updated, path=None)
     with _unchanged(run, Path(out)):
         correction = correction_for(run)
-        updated = replace(updated, path=updated.save(out, overwrite))
-        if correction is not None:  # learned from judgements; relations keep their ids
-            by_relation = {r: d for r, d in correction.by_relation.items() if r < updated.graph.n_relations}
-            keep_correction(updated, replace(correction, by_relation=by_relation))
-        return updated
+        computed = {} if correction is None else correction_file(correction, updated.graph.n_relations)
+        return replace(updated, path=updated.save(out, overwrite, computed))
 
 
 def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | None, command: str) -> Run:

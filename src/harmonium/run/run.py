@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -127,14 +128,19 @@ class Run(RunMethods, Displayed):
         chosen = pick_device(device)
         return self.model if chosen.type == "cpu" else deepcopy(self.model).to(chosen)
 
-    def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the folder, whole or not at all; another run is replaced only with `overwrite`."""
+    def save(
+        self, path: str | Path, overwrite: bool = False, computed: Mapping[str, Any] = MappingProxyType({})
+    ) -> Path:
+        """Write the folder, whole or not at all; another run is replaced only with `overwrite`.
+
+        `computed` are contents of JSON files that `manifest.keep` would write, by name.
+        """
         path = folders.reserve(path, overwrite)
         with folders.replace_atomically(path, overwrite) as temporary:
-            self.write_files(temporary)
+            self.write_files(temporary, computed)
         return path
 
-    def write_files(self, folder: Path) -> list[str]:
+    def write_files(self, folder: Path, computed: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
         """Write the files of a run into an empty folder, and return their names."""
         files: dict[str, bytes | Iterable[Any]] = {
             "config.toml": self.config.to_toml().encode(),
@@ -145,6 +151,7 @@ class Run(RunMethods, Displayed):
         if self.selection is not None:
             files[SELECTION] = storage.to_json(self.selection.to_json())
         files |= updates.to_files(self.updates)
+        files |= {name: storage.to_json(content) for name, content in computed.items()}
         records = {name: storage.write(folder / name, content) for name, content in files.items()}
         manifests.write(folder, self._manifest(records))
         return [*files, manifests.NAME]

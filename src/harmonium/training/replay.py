@@ -31,7 +31,9 @@ class Replay:
         self.cumulative, self.importance = probability.cumsum(0), uniform / probability
 
     def draw(self, count: int) -> Triples:
-        """Facts with weights: their own times their importance."""
+        """Facts with weights: their own times their importance; none where none stay."""
+        if not len(self.kept):
+            return self.kept
         drawn = torch.rand(count, generator=self.generator, dtype=torch.float64) * self.cumulative[-1]
         index = torch.searchsorted(self.cumulative, drawn).clamp(max=len(self.kept) - 1)
         facts = self.kept[index]

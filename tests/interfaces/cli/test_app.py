@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -40,6 +42,27 @@ def test_the_shell_completes_commands() -> None:
 
 def test_version() -> None:
     assert shell("--version") == (0, f"harmonium {harmonium.__version__}\n", "")
+
+
+def test_output_on_a_full_disk_is_an_error() -> None:
+    words = [sys.executable, "-m", "harmonium", "info", "atlas"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    message = "error: the output: cannot be read or written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_on_a_full_disk_does_not_stop_work(call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("a\tb\tc\n" * 5, encoding="utf-8")
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    assert call("train", "--preset", "plain", "--data", facts, "--out", tmp_path / "run", *FAST).code == 0
+    assert harmonium.Run.load(tmp_path / "run").graph.n_entities == 2
 
 
 def test_piped_output_is_in_order_and_without_control_characters(workspace: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import harmonium
@@ -88,3 +89,9 @@ def test_convert_keeps_splits_or_makes_them(call, workspace: Path, tmp_path: Pat
     split = call("convert", tmp_path / "whole.nt", tmp_path / "split", "--test", "0.2", "--to", "libkge")
     assert re.search(r"note: .*seed 0", split.words)
     assert (tmp_path / "split" / "test.del").is_file()
+
+
+def test_info_shows_a_run_that_a_killed_process_had_put_aside(call, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / ".mine.999999999.aside")
+    assert call("info", tmp_path / "mine").code == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
