@@ -210,3 +210,21 @@ def test_a_proxy_is_used_but_not_to_reach_internal_addresses(monkeypatch: pytest
         thread.join(5)
     first_line = {"http": b"POST http://93.184.215.14/query HTTP/1.1", "https": b"CONNECT 93.184.215.14:443 HTTP/1."}
     assert received[0].startswith(first_line[scheme])
+
+
+def test_an_ipv6_address_needs_no_port() -> None:
+    with pytest.raises(HarmoniumError, match="::ffff:127.0.0.1 is an internal address"):
+        load("sparql:http://[::ffff:127.0.0.1]/query")
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    with pytest.raises(HarmoniumError, match="user name is not supported") as error:
+        load("sparql:http://me:secret@127.0.0.1/query")
+    assert "secret" not in str(error.value)
+
+
+def test_an_error_of_an_endpoint_is_not_wrapped_in_another() -> None:
+    answer = b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Length: 0\r\n\r\n"
+    expected = r"^http://\S+: redirects to http://x/"
+    with endpoint(answer) as address, pytest.raises(HarmoniumError, match=expected):
+        load(address, allow_internal=True)

@@ -134,6 +134,9 @@ def choose_columns(
     by_number = all(title.isdecimal() for title in wanted.values()) and not set(wanted.values()) <= names
     chosen = {column: _position(titles, title, location, by_number) for column, title in wanted.items()}
     if options.columns is not None:
+        if len({chosen[column] for column in COLUMNS}) < len(COLUMNS):
+            shown = ", ".join(options.fact_titles)
+            raise HarmoniumError(f"{location}: head, relation and tail are three different columns; given: {shown}")
         return chosen
     check_titles(titles, location)
     words = title_words(titles)

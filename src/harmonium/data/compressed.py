@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO, check_output_file, open_regular, refuse_pickle
+from harmonium.runtime.untrusted import (
+    ALWAYS_ALLOWED,
+    MAX_RATIO,
+    check_output_file,
+    exists_as_file,
+    open_regular,
+    refuse_pickle,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -40,9 +47,9 @@ def strip_compression(path: Path) -> Path:
 
 
 def find_file(folder: Path, stem: str, endings: Sequence[str]) -> Path | None:
-    """The first existing file `stem` + ending, compressed or not."""
+    """The first existing file `stem` + ending, compressed or not; what has such a name and is no file is an error."""
     names = (f"{stem}{ending}{packed}" for ending in endings for packed in ("", *OPENERS))
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+    return next((folder / name for name in names if exists_as_file(folder / name)), None)
 
 
 def open_bytes(path: Path) -> IO[bytes]:

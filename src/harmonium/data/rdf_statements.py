@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes, strip_compression
-from harmonium.data.names import LINE_BREAKS
+from harmonium.data.names import has_line_break, is_empty
 from harmonium.data.rdf_annotations import REIFIES, STAR, Annotations, from_star
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.errors import HarmoniumError, error_at
 
 PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
 NAMESPACE = "urn:harmonium:"
+NAME_PREFIX = f"{NAMESPACE}name:"  # of names that are no IRIs
 LABELS = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
 BATCH = 1 << 17  # facts or labels sent at a time
 LINES = 1000  # parsed at a time where bad ones are skipped
@@ -113,8 +113,11 @@ def identifier(term: Any) -> str:
     if not text.startswith("<"):
         return text
     iri: str = term.value
-    name = unquote(iri.removeprefix(f"{NAMESPACE}name:"))
-    return re.sub(LINE_BREAKS, " ", name) if name and iri.startswith(f"{NAMESPACE}name:") else iri
+    if not iri.startswith(NAME_PREFIX):
+        return iri
+    name = unquote(iri.removeprefix(NAME_PREFIX))
+    is_ours = not is_empty(name) and not has_line_break(name) and NAME_PREFIX + quote(name, safe="") == iri
+    return name if is_ours else iri  # two IRIs are never one name
 
 
 def read_files(
@@ -148,7 +151,8 @@ def read_files(
             statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split, name)
             if number % BATCH == 0:
                 yield batch()
-    rows, weights, graphs = statements.finish()
+    with error_at(", ".join(files.values())):
+        rows, weights, graphs = statements.finish()
     yield batch()
     yield [json.dumps({"graphs": list(graphs.items())}).encode(), rows.tobytes(), weights.tobytes()]
     labels = [(name, label) for name, (_, label) in statements.labels.items()]

@@ -13,6 +13,7 @@ from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.text_encoding import UTF_8
 from harmonium.runtime.errors import HarmoniumError
 
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 MAX_ARRAY = 1 << 32  # bytes of a line in a .json file
@@ -44,6 +45,27 @@ def _is_missing(cell: Any) -> bool:
         return True
 
 
+def read_json(text: str) -> Any:
+    """The value of a JSON text, with numbers as they are written; a ValueError if a name in it could not be kept."""
+    value = json.loads(
+        text, parse_float=str, parse_int=str, parse_constant=lambda _: None, object_pairs_hook=_without_repeated_keys
+    )
+    if _ESCAPED_SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # an unpaired one is no character: a UnicodeEncodeError
+    return value
+
+
+def _unusable(error: ValueError) -> str:
+    return "an unpaired surrogate (\\ud800 ...)" if isinstance(error, UnicodeError) else str(error)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError("a key is repeated")
+    return row
+
+
 def to_rows(data: Any) -> list[Any]:
     """The rows of a list, an array or any other iterable; a single fact is one row."""
     if hasattr(data, "shape") and hasattr(data, "tolist"):
@@ -70,20 +92,21 @@ def read_values(path: Path, encoding: str, skipped: SkippedRows) -> Iterator[tup
     if is_array:
         text = "".join(line for _, line in lines)
         try:
-            rows = json.loads(text)
+            rows = read_json(text)
         except (ValueError, RecursionError):
             rows = None
         if isinstance(rows, list):
             yield from enumerate(rows, start=1)
             return
-        lines = enumerate(text.splitlines(), start=1)
+        lines = enumerate(text.split("\n"), start=1)
     for number, line in lines:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            skipped.reject(path, f":{number}", "not JSON", "; each line is an object", line)
+            row = read_json(line)
+        except (ValueError, RecursionError) as error:
+            reason = "not JSON" if isinstance(error, json.JSONDecodeError | RecursionError) else _unusable(error)
+            skipped.reject(path, f":{number}", reason, "; each line is an object", line)
             continue
         yield number, row
 

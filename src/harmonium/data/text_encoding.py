@@ -13,11 +13,11 @@ COMPARED_LINES = 1_000_000
 
 
 def guess_encoding(path: Path, may_guess: bool = False) -> str:
-    """utf-16 by its byte order mark; cp1252 where one `may_guess` and no line with other letters than ASCII is UTF-8."""
+    """utf-16 or 32 by its first bytes; cp1252 where one `may_guess` and no line with other letters than ASCII is UTF-8."""
     try:
         with open_bytes(path) as file:
-            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                return "utf-16"
+            if encoding := _by_first_bytes(file.read(64)):
+                return encoding
             file.seek(0)
             compared = takewhile(
                 lambda line: 0 < len(line) < MAX_LINE, (file.readline(MAX_LINE) for _ in range(COMPARED_LINES))
@@ -28,6 +28,21 @@ def guess_encoding(path: Path, may_guess: bool = False) -> str:
     if not lines or any(_is(line, UTF_8) for line in lines):
         return UTF_8
     return WESTERN if all(_is(line, WESTERN) for line in lines) else UTF_8
+
+
+def _by_first_bytes(start: bytes) -> str | None:
+    """UTF-16 or UTF-32 by a byte order mark; UTF-16 without one by its zeros: every other byte of Latin letters."""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = start[::2], start[1::2]
+    if len(odd) > 1 and b"\0" in even + odd:
+        if not even.strip(b"\0") and b"\0" not in odd:
+            return "utf-16-be"
+        if not odd.strip(b"\0") and b"\0" not in even:
+            return "utf-16-le"
+    return None
 
 
 def _is(line: bytes, encoding: str) -> bool:

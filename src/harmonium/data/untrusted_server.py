@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from harmonium.data.neo4j_address import without_user
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.version import __version__
 
@@ -33,6 +34,8 @@ def post(url: str, form: bytes, accept: str, allow_internal: bool = False) -> by
         if connection.is_late:
             raise TimeoutError
         return body
+    except HarmoniumError:
+        raise
     except (OSError, HTTPException, ValueError) as error:  # a chunk may have no length, which is a ValueError
         if connection.is_late or isinstance(error, TimeoutError):
             raise HarmoniumError(f"{url}: no complete answer within {ANSWER_SECONDS:g} s; ask for less") from error
@@ -54,7 +57,7 @@ def _split(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not host:
         raise HarmoniumError(f"{url}: expected http://host/path or https://host/path")
     if parts.username is not None:
-        raise HarmoniumError(f"{url}: an address with a user name is not supported")
+        raise HarmoniumError(f"{without_user(url)}: an address with a user name is not supported")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise HarmoniumError(f"{url}: no address of a server; write other characters as %XX")
     return parts
@@ -66,7 +69,8 @@ def _path(parts: SplitResult) -> str:
 
 def _connection(parts: SplitResult, allow_internal: bool) -> Any:
     """A connection to the server, or to the proxy that the environment sets for it."""
-    host, port, secure = parts.hostname or "", parts.port, parts.scheme == "https"
+    host, secure = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)  # HTTPConnection would look for it in an IPv6 address
     proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
     kind = _SecureConnection if secure else _Connection
     if proxy is None:
@@ -74,7 +78,7 @@ def _connection(parts: SplitResult, allow_internal: bool) -> Any:
         connection.allow_internal = allow_internal
         return connection
     with suppress(socket.gaierror):  # the proxy may know names that this machine does not
-        _check(host, port or 80, allow_internal)
+        _check(host, port, allow_internal)
     way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
     connection = kind(way.hostname or "", way.port, timeout=ANSWER_SECONDS)
     connection.allow_internal = True  # the proxy itself, which the user chose

@@ -81,7 +81,8 @@ def stream(
         if not finished:
             errors.seek(0)
             message = errors.read(STDERR_BYTES).decode("utf-8", "replace")
-            raise HarmoniumError(f"{location}: {_cause(process.returncode, message, limits)}; {advice}")
+            silence = f"no answer for {limits.idle:,} s" if watch.was_idle else None
+            raise HarmoniumError(f"{location}: {silence or _cause(process.returncode, message, limits)}; {advice}")
 
 
 class _Watch(threading.Thread):
@@ -89,7 +90,7 @@ class _Watch(threading.Thread):
 
     def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
         super().__init__(daemon=True)
-        self.process, self.done, self.is_reading = process, threading.Event(), False
+        self.process, self.done, self.is_reading, self.was_idle = process, threading.Event(), False, False
         self.idle = limits.idle
         self.deadline = time.monotonic() + WALL_SECONDS + WALL_RATIO * limits.seconds
 
@@ -107,7 +108,9 @@ class _Watch(threading.Thread):
             if not self.is_reading or spent != (spent := _cpu_time(self.process.pid)):
                 since = now
             if now > min(self.deadline, since + self.idle):
+                self.was_idle = now <= self.deadline
                 self.process.kill()
+                return
 
 
 def _cpu_time(process: int) -> float:

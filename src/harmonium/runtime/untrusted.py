@@ -27,6 +27,17 @@ def is_file(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISREG(_mode(path))
 
 
+def exists_as_file(path: Path) -> bool:
+    """Whether a regular file has this name; what else has it, such as a pipe or a broken link, is an error, not absent."""
+    if is_file(path):
+        return True
+    if is_folder(path) or is_neither(path):
+        raise not_regular(path)
+    if os.path.lexists(path):
+        raise HarmoniumError(f"{path}: a link to a file that is not there; restore the file or remove the link")
+    return False
+
+
 def is_folder(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISDIR(_mode(path))
 

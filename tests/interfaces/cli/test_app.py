@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -210,3 +211,27 @@ def test_serve_without_its_extra_says_what_to_install(call, run: Path, monkeypat
     result = call("serve", run)
     assert (result.code, "pip install 'harmonium[serve]'" in result.err) == (2, True)
     assert "Traceback" not in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("environment", "command", "code", "text"),
+    [
+        ({}, "info f.tsv > /dev/full", 2, "error: the output cannot be written"),
+        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv", 0, r"a \xb7 r \xb7 b"),
+        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv --format json", 0, r'"f\u00e9"'),
+        ({"COLUMNS": "0"}, "info f.tsv", 0, "2 entities"),
+        ({}, "REMOVED", 2, "error: the current folder does not exist any more"),
+    ],
+)
+def test_any_surroundings_end_with_a_message(
+    environment: dict[str, str], command: str, code: int, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "f.tsv").write_text("a\tr\tb\n" if "json" not in command else "fé\tr\tb\n", encoding="utf-8")
+    program = f"{shlex.quote(sys.executable)} -m harmonium "
+    line = program + command if command != "REMOVED" else f"mkdir x; cd x; rmdir ../x; {program} info f.tsv"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=os.environ | environment, capture_output=True, timeout=60, check=False
+    )
+    output = (done.stdout + done.stderr).decode("ascii", "replace")
+    assert done.returncode == code and text in output and "Traceback" not in output

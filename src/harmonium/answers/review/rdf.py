@@ -22,7 +22,7 @@ from urllib.parse import quote
 from harmonium.answers.review.judgements import JudgedFact, by_fact
 from harmonium.answers.review.store import Judgement
 from harmonium.data.compressed import create_file, strip_compression
-from harmonium.data.formats.rdf import RDF, RDFS, term
+from harmonium.data.formats.rdf import RDF, RDFS, SLOTS
 from harmonium.data.rdf_statements import NAMESPACE, pyoxigraph
 
 PROV = "http://www.w3.org/ns/prov#"
@@ -47,7 +47,7 @@ def _statements(facts: Sequence[JudgedFact], asserted: bool) -> Iterator[Any]:
     named: set[str] = set()
     for number, judged in enumerate(facts, start=1):
         fact = ox.BlankNode(f"fact{number}")
-        terms = [term(name, "" if slot == 2 else None) for slot, name in enumerate(judged.fact)]
+        terms = [write_term(name) for write_term, name in zip(SLOTS.values(), judged.fact, strict=True)]
         yield make(fact, is_a, node(f"{RDF}Statement"))
         for slot, value in zip(("subject", "predicate", "object"), terms, strict=True):
             yield make(fact, node(f"{RDF}{slot}"), value)

@@ -7,7 +7,6 @@ The lists may have other usual names (nodes; relations, edges, links), also thos
 direction.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from harmonium.data.formats.links import Link, LinkReader, has_relation
 from harmonium.data.formats.source import Source
 from harmonium.data.formats.table import to_source
 from harmonium.data.reading_options import Options
+from harmonium.data.rows import read_json
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
 
@@ -63,7 +63,7 @@ def _content(file: Path) -> Any:
             start = stream.read(1 << 16).lstrip(b"\xef\xbb\xbf \t\r\n")
         if not start.startswith(b"{") or b"\0" in start:
             return None
-        return json.loads("".join(line for _, line in numbered_lines(file, max_line=MAX_BYTES)))
+        return read_json("".join(line for _, line in numbered_lines(file, max_line=MAX_BYTES)))
     except (OSError, EOFError, ValueError, RecursionError):  # a HarmoniumError is a ValueError
         return None
 
@@ -126,7 +126,7 @@ def _key(row: dict[str, Any], names: Sequence[str]) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """Text or a number as text; anything else is empty."""
+    """Text, which numbers are too, or true or false; anything else is empty."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return str(value).casefold() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else ""
+        return value
+    return str(value).casefold() if isinstance(value, bool) else ""

@@ -16,6 +16,7 @@ from harmonium.data.formats.tsv import read_names, write_table
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
+from harmonium.runtime.untrusted import exists_as_file
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -26,7 +27,7 @@ def read(path: Path, options: Options) -> Source:
     entities, relations = _vocabulary(path / "entity_ids.del"), _vocabulary(path / "relation_ids.del")
     ids = IdTables(entities, relations, SkippedRows(options.on_bad))
     files = {split: path / f"{split}.del" for split in SPLITS}
-    splits = {split: ids.read(file, COLUMNS) for split, file in files.items() if file.is_file()}
+    splits = {split: ids.read(file, COLUMNS) for split, file in files.items() if exists_as_file(file)}
     labels = _labels(path / "entity_strings.del", entities), _labels(path / "relation_strings.del", relations)
     return ids.source(path.name, splits, *labels)
 

@@ -16,7 +16,7 @@ from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.untrusted import open_regular, refuse_pickle
+from harmonium.runtime.untrusted import exists_as_file, open_regular, refuse_pickle
 
 MAX_NUMBER = 1000  # characters of the first line
 
@@ -30,7 +30,7 @@ def read(path: Path, options: Options) -> Source:
     files = {split: path / f"{split}2id.txt" for split in SPLITS}
     skipped, notes = SkippedRows(options.on_bad), list[Note]()
     ids = IdTables(entities, relations, skipped)
-    splits = {split: _triples(file, ids, notes) for split, file in files.items() if file.is_file()}
+    splits = {split: _triples(file, ids, notes) for split, file in files.items() if exists_as_file(file)}
     return ids.source(path.name, splits, *names_beside(path), notes)
 
 

@@ -6,6 +6,7 @@ split. Names that are no IRIs are written as urn:harmonium:name:..., and read ba
 statement (`<< s p o >> :confidence 0.3`) or about the named graph of a fact is the weight of the fact: rdf_annotations.py.
 """
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -23,10 +24,12 @@ from harmonium.data.compressed import create_file, find_file, strip_compression
 from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.names import clean_name
 from harmonium.data.rdf_annotations import REIFIES
-from harmonium.data.rdf_statements import LABELS, NAMESPACE, Statements, pyoxigraph
+from harmonium.data.rdf_statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
 from harmonium.data.reading_options import Options
 from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.triples import Triples
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 
@@ -136,19 +139,23 @@ class AnnotatedFacts:
     def join(self, tables: dict[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], list[Note]]:
         """Tables of facts and their graphs with weights, if anything has one: a fact's own, else its graph's, else 1.
 
-        Of several weights the largest counts. A fact that is only quoted, with a weight, is a fact too.
+        Of several weights those of its own split come first, and then the largest counts.
+        A fact that is only quoted, with a weight, is a fact too.
         """
         if not self.is_any:
             return {split: table.drop(GRAPH) for split, table in tables.items()}, []
-        annotated = self.facts if self.facts is not None else pl.DataFrame(schema={"split": pl.Int64})
+        assert self.facts is not None, "facts come with the weights of graphs"
+        annotated = self.facts
         best = annotated.group_by(*COLUMNS, maintain_order=True).agg(pl.first("split"), pl.max(WEIGHT))
         asserted = pl.concat([table.select(COLUMNS) for table in tables.values()])
         quoted = best.join(asserted, on=COLUMNS, how="anti", maintain_order="left")
         by_graph = pl.col(GRAPH).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
         weighted = {}
         for number, (split, table) in enumerate(tables.items()):
-            table = table.join(best.select(*COLUMNS, WEIGHT), on=COLUMNS, how="left", maintain_order="left")
-            table = table.with_columns(pl.coalesce(WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
+            own = annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("own"))
+            for weights in (best.select(*COLUMNS, WEIGHT), own):
+                table = table.join(weights, on=COLUMNS, how="left", maintain_order="left")
+            table = table.with_columns(pl.coalesce("own", WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
             weighted[split] = pl.concat([table, quoted.filter(pl.col("split") == number).select(*COLUMNS, WEIGHT)])
         text = f"{len(quoted):,} facts are stated only in quotes (<< ... >>), with a weight; they are read as facts"
         return weighted, [Note(text, "quoted", "", len(quoted))] * bool(len(quoted))
@@ -164,19 +171,35 @@ def _readable(ids: list[str], labels: dict[str, str]) -> dict[str, str]:
     return {name: labels[name] for name in ids if name in labels} | unique
 
 
-def term(name: str, label: str | None = None) -> Any:
-    """The IRI, blank node or (with a label) literal of an identifier; any other name as an IRI of ours."""
+def iri(name: str) -> Any:
+    """The IRI of an identifier; a name that is none becomes an IRI of ours."""
     ox = pyoxigraph()
-    try:
-        if name.startswith("_:"):
-            return ox.BlankNode(name[2:])
-        if name.startswith('"') and label is not None and label != name:
-            return next(iter(ox.parse(f"<a:a> <a:a> {name} .", format=ox.RdfFormat.N_TRIPLES))).object
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:\S", name) and not name.startswith(NAMESPACE):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:\S", name) and not name.startswith(NAMESPACE):
+        with contextlib.suppress(ValueError):
             return ox.NamedNode(name)
-    except (ValueError, SyntaxError):
-        pass
-    return ox.NamedNode(f"{NAMESPACE}name:{quote(name, safe='')}")
+    return ox.NamedNode(NAME_PREFIX + quote(name, safe=""))
+
+
+def subject(name: str) -> Any:
+    """The blank node or IRI of an identifier."""
+    if name.startswith("_:"):
+        with contextlib.suppress(ValueError):
+            return pyoxigraph().BlankNode(name[2:])
+    return iri(name)
+
+
+def object_term(name: str, label: str | None = None) -> Any:
+    """The literal that an identifier writes, if it has this label (default: whatever it says), or its node."""
+    ox = pyoxigraph()
+    if name.startswith('"'):
+        with contextlib.suppress(ValueError, SyntaxError):
+            literal = next(iter(ox.parse(f"<a:a> <a:a> {name} .", format=ox.RdfFormat.N_TRIPLES))).object
+            if label is None or (clean_name(literal.value) or name) == label:
+                return literal
+    return subject(name)
+
+
+SLOTS = {"subject": subject, "predicate": iri, "object": object_term}
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
@@ -189,21 +212,28 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
 
 
 def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator[Any]:
-    ox, labels = pyoxigraph(), graph.entities.labels
-    entities = [term(name, labels[i] if labels is not None else None) for i, name in enumerate(graph.entities.ids)]
-    relations = [term(name) for name in graph.relations.ids]
+    ox, labels, all_facts = pyoxigraph(), graph.entities.labels, graph.facts()
+    entities = [subject(name) for name in graph.entities.ids]
+    if labels is not None:  # values that were kept as entities are literals again; no subject may be one
+        is_head = all_facts.head.bincount(minlength=graph.n_entities).bool().tolist()
+        for i, name in enumerate(graph.entities.ids):
+            if name.startswith('"') and not is_head[i]:
+                entities[i] = object_term(name, labels[i])
+    relations = [iri(name) for name in graph.relations.ids]
+    is_weighted = any(facts.weight is not None for facts in graph.splits.values())
+    repeated = _in_several_splits(all_facts) if is_weighted else set()
+    reifier = "harmoniumWeight"
+    while any(name.startswith(f"_:{reifier}") for name in graph.entities.ids):
+        reifier += "_"
     for split in splits:
         context = [ox.NamedNode(f"{NAMESPACE}split:{split}")] if as_quads else []
         facts, kind = graph.splits[split], ox.Quad if as_quads else ox.Triple
         weights = [1.0] * len(facts) if facts.weight is None else facts.weight.tolist()
         for number, (head, relation, tail) in enumerate(facts.to_rows().tolist()):
-            subject = entities[head]
-            if isinstance(subject, ox.Literal):  # which no subject may be
-                subject = term(graph.entities.ids[head])
-            fact = subject, relations[relation], entities[tail]
+            fact = entities[head], relations[relation], entities[tail]
             yield kind(*fact, *context)
-            if weights[number] != 1:
-                node = ox.BlankNode(f"harmoniumWeight{split}{number}")
+            if weights[number] != 1 or (head, relation, tail) in repeated:
+                node = ox.BlankNode(f"{reifier}{split}{number}")
                 yield kind(node, ox.NamedNode(REIFIES), ox.Triple(*fact), *context)
                 yield kind(node, ox.NamedNode(f"{NAMESPACE}weight"), ox.Literal(weights[number]), *context)
     facts = graph.facts(splits)
@@ -215,6 +245,12 @@ def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator
             name, label = vocabulary.ids[i], vocabulary.labels[i]
             if (label != name or "://" in name) and not isinstance(nodes[i], ox.Literal):
                 yield ox.Triple(nodes[i], ox.NamedNode(LABELS[0]), ox.Literal(label))
+
+
+def _in_several_splits(facts: Triples) -> set[tuple[int, ...]]:
+    """Facts that stand more than once, whose weights may differ."""
+    rows, counts = facts.to_rows().unique(dim=0, return_counts=True)
+    return set(map(tuple, rows[counts > 1].tolist()))
 
 
 def write_predictions(
@@ -232,8 +268,8 @@ def write_predictions(
         for number, (fact, probability) in enumerate(zip(triples, probabilities, strict=True), start=1):
             node = ox.BlankNode(f"prediction{number}")
             yield ox.Triple(node, ox.NamedNode(f"{RDF}type"), ox.NamedNode(f"{RDF}Statement"))
-            for slot, text in zip(("subject", "predicate", "object"), fact, strict=True):
-                yield ox.Triple(node, ox.NamedNode(f"{RDF}{slot}"), term(text, "" if slot == "object" else None))
+            for (slot, write_term), text in zip(SLOTS.items(), fact, strict=True):
+                yield ox.Triple(node, ox.NamedNode(f"{RDF}{slot}"), write_term(text))
             if probability is not None:
                 yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}probability"), ox.Literal(float(probability)))
             yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}run"), ox.Literal(str(run)))

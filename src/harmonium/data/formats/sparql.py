@@ -84,6 +84,8 @@ def _select(url: str, query: str, allow_internal: bool) -> Page:
         variables, rows = results["head"]["vars"], results["results"]["bindings"]
         if not (isinstance(rows, list) and isinstance(variables, list) and all(isinstance(v, str) for v in variables)):
             raise ValueError("no lists of variables and rows")
+    except HarmoniumError:
+        raise
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _malformed(url, error) from error
     return variables, rows

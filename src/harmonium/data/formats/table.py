@@ -58,7 +58,9 @@ def to_text(frame: pl.DataFrame, titles: Mapping[str, str], location: str) -> pl
 def _text_column(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Binary:
         return pl.Series(map(text_of, column), dtype=pl.String)
-    return column.cast(pl.String)
+    if column.dtype.is_nested():  # polars would write a struct as text
+        raise pl.exceptions.InvalidOperationError(f"{column.name or 'one'} has values of type {column.dtype}")
+    return (column.fill_nan(None) if column.dtype.is_float() else column).cast(pl.String)
 
 
 def drop_unusable(

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, check_titles
+from harmonium.data.columns import COLUMNS, check_titles, is_header, judge_first_row
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, numbered_lines, read_blocks
 from harmonium.data.formats.source import Source
 from harmonium.data.formats.table import first_row_is_header, names_table, to_table
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import BLANKS, is_empty
 from harmonium.data.reading_options import Options
-from harmonium.data.separated_text import read_cells, reject_bytes
+from harmonium.data.separated_text import SAMPLE, read_cells, reject_bytes
 from harmonium.data.skipped_rows import SkippedRows
 from harmonium.data.text_encoding import UTF_8
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.untrusted import exists_as_file
 
 ENDINGS = (".txt", ".tsv")
+ROWS = 1 << 16  # of a graph compared at a time
 POSITIONS = {column: position for position, column in enumerate(COLUMNS)}
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
@@ -100,12 +102,13 @@ def _locate_error(
     """Read a file that polars refused line by line, to name the lines."""
     skipped = SkippedRows()
     expected = {"\t": " TAB ", " ": " space "}[separator].join(columns)
-    may_skip = tuple(columns) == COLUMNS
+    may_skip, is_blank = tuple(columns) == COLUMNS, True
     try:
         for number, line in numbered_lines(path, partial(reject_bytes, path, UTF_8, skipped)):
             cells = line.rstrip("\r\n").split(separator)
             if number <= skip_lines or is_empty(line):
                 continue
+            is_blank = False
             column = next((column for column, cell in zip(columns, cells, strict=False) if is_empty(cell)), None)
             if len(cells) != len(columns):
                 count = f"found {len(cells)} column{'s' * (len(cells) != 1)}, expected {len(columns)}"
@@ -117,6 +120,8 @@ def _locate_error(
         skipped.finish()
     except HarmoniumError as unreadable:
         return unreadable
+    if is_blank:
+        return HarmoniumError(f"{path}: no triples in it; fill it or remove it")
     return HarmoniumError(f"{path}: cannot be read as {expected} ({error})")
 
 
@@ -127,7 +132,7 @@ def names_beside(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 def read_names(path: Path) -> dict[str, str]:
     """identifier -> label; empty if there is no such file."""
-    if not path.is_file():
+    if not exists_as_file(path):
         return {}
     return dict(read_columns(path, ["identifier", "name"]).unique("identifier", keep="first").iter_rows())
 
@@ -135,7 +140,27 @@ def read_names(path: Path) -> dict[str, str]:
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """head TAB relation TAB tail; splits and labels of a file that stands alone are more columns, with a header."""
     table = to_table(graph, splits, alone)
-    write_table(path, table, header=table.width > 3)
+    rows = table.head(SAMPLE).rows()
+    cells = [str(cell) for row in rows for cell in row]
+    n_quoted = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+    may_seem_quoted = 2 * n_quoted > len(cells)  # which a reader would take for quoted cells: `guess_layout`
+    write_table(path, table, header=table.width > 3 or _seems_header(graph, rows[0]), quotes=may_seem_quoted)
+
+
+def _seems_header(graph: Graph, first: Sequence[str]) -> bool:
+    """Whether a reader would take the first fact of a file without a header for one."""
+    try:
+        check_titles(first, "")
+    except HarmoniumError:
+        return True
+    facts = graph.facts().to_rows().split(ROWS)
+    others = (
+        (graph.entities.ids[head], graph.relations.ids[relation], graph.entities.ids[tail])
+        for part in facts
+        for head, relation, tail in part.tolist()
+    )
+    different = (fact for fact in others if fact != tuple(first))
+    return is_header(first) or judge_first_row(first, different) == "header"
 
 
 def write_names(graph: Graph, folder: Path) -> None:
@@ -146,8 +171,10 @@ def write_names(graph: Graph, folder: Path) -> None:
             write_table(folder / f"{kind}_names.tsv", table)
 
 
-def write_table(path: Path, table: pl.DataFrame, header: bool = False, first_line: str = "") -> None:
-    """Tab-separated cells, as they are."""
+def write_table(
+    path: Path, table: pl.DataFrame, header: bool = False, first_line: str = "", quotes: bool = False
+) -> None:
+    """Tab-separated cells, as they are or all in quotes."""
     with create_file(path) as file:
         file.write(first_line.encode())
-        table.write_csv(file, include_header=header, separator="\t", quote_style="never")
+        table.write_csv(file, include_header=header, separator="\t", quote_style="always" if quotes else "never")

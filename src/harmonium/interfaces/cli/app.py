@@ -1,6 +1,7 @@
 """The command line: the list of commands, global options, and how errors end."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -117,6 +118,7 @@ def main() -> None:
     if rank > 0:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
+        _check_surroundings()
         app(prog_name="harmonium")
     except PeerError:
         sys.exit(2)
@@ -142,3 +144,13 @@ def _drop_output() -> None:
     """Forget output that could not be written, so that Python does not try again when it ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_surroundings() -> None:
+    """Refuse a working folder that was removed, with which libraries crash; show what an encoding lacks as escapes."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise HarmoniumError("the current folder does not exist any more; change to another one (cd)") from error
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -8,6 +8,8 @@ import html
 import io
 import json
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -35,6 +37,9 @@ from harmonium.runtime.untrusted import harmless
 
 if TYPE_CHECKING:
     from harmonium.training.state import Progress as TrainingProgress
+
+if not os.environ.get("COLUMNS", "1").strip("0"):  # in which nothing would be printed
+    del os.environ["COLUMNS"]
 
 
 class _Log(Console):
@@ -188,7 +193,13 @@ def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]], protocol:
 
 def print_json(value: Any) -> None:
     """Print JSON; results know theirs."""
-    _print(json.dumps(_plain(value), indent=1, ensure_ascii=False))
+    _print(json.dumps(_plain(value), indent=1, ensure_ascii=_is_limited()))
+
+
+def _is_limited() -> bool:
+    """Whether stdout cannot write every character, so that JSON escapes them."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return not encoding.casefold().replace("-", "").startswith("utf")
 
 
 def _plain(value: Any) -> Any:
@@ -235,7 +246,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output_format: str) -> None:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     if output_format == "jsonl":
-        lines = [json.dumps(_plain(row), ensure_ascii=False) for row in rows]
+        lines = [json.dumps(_plain(row), ensure_ascii=_is_limited()) for row in rows]
     elif output_format == "md":
         lines = markdown_table(columns, cells)
     else:
