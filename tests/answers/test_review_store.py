@@ -235,6 +235,31 @@ def test_a_file_that_another_process_writes_is_an_error_after_a_while(store: Rev
     assert len(store.judgements()) == 1
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_no_longer_there_keeps_nothing_and_says_so(
+    store: ReviewStore, path: Path, tmp_path: Path, replaced: bool
+) -> None:
+    store.judge("ana", shown("a"), "accepted")
+    away = tmp_path / "away"
+    away.mkdir()
+    for file in tmp_path.glob("judged.sqlite*"):
+        file.rename(away / file.name)
+    if replaced:
+        ReviewStore.open(path).close()
+    for change in (
+        lambda: store.judge("ana", shown("b"), "accepted"),
+        lambda: store.undo("ana"),
+        lambda: store.claim("ana", [shown("b")]),
+    ):
+        with pytest.raises(HarmoniumError, match=r"judged.sqlite: moved, removed or replaced.*nothing was kept"):
+            change()
+    for file in away.iterdir():
+        file.replace(tmp_path / file.name)
+    assert [each.head for each in store.judgements()] == ["a"]
+    store.judge("ana", shown("b"), "accepted")
+    assert [each.head for each in load_judgements(path)] == ["a", "b"]
+
+
 # Foreign and damaged files -------------------------------------------------------------------------------------------
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,8 @@ FORGED = {  # a page of another site sends the token that it does not have, and 
     "an origin that begins alike": {"Origin": "http://127.0.0.1.evil.example"},
     "an origin with user": {"Origin": "http://127.0.0.1@evil.example"},
     "a file": {"Origin": "file://"},
+    "no address": {"Origin": "http://["},
+    "no address in brackets": {"Origin": "http://[zz]"},
     "a form": {"Content-Type": "application/x-www-form-urlencoded"},
     "a form with files": {"Content-Type": "multipart/form-data; boundary=x"},
     "text, as forms can send JSON": {"Content-Type": "text/plain"},
@@ -300,3 +304,20 @@ def test_tokens_are_compared_in_constant_time(review: ReviewServer, monkeypatch:
     monkeypatch.setattr(store.hmac, "compare_digest", lambda *pair: compared.append(pair) or compare(*pair))
     review.read("state")
     assert [len(left) == len(right) == 32 for left, right in compared] == [True, True]  # with that of every reviewer
+
+
+def test_a_file_of_judgements_that_cannot_be_written_is_named_without_its_path(review: ReviewServer) -> None:
+    fact = review.offer()
+    review.app.app.state.review.review.store.connection.execute("PRAGMA busy_timeout = 100")
+    with closing(sqlite3.connect(review.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        locked = review.judge(fact, "accepted")
+    assert locked.status == 503 and int(locked.headers["retry-after"]) > 0
+    away = review.path.rename(review.path.with_name("away"))
+    gone = review.judge(fact, "accepted")
+    away.rename(review.path)
+    assert gone.status == 400 and "nothing was kept" in gone.json["error"]
+    for reply in (locked, gone):
+        assert "judged.sqlite" in reply.json["error"] and str(review.path.parent) not in reply.json["error"]
+    assert review.read("judgements") == []
+    assert review.judge(fact, "accepted").status == 200

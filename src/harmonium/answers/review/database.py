@@ -60,6 +60,10 @@ TABLES = {
 }
 
 
+class Busy(HarmoniumError):
+    """Another process writes to the file; try again."""
+
+
 def connect(path: Path, create: bool) -> sqlite3.Connection:
     """Open a file of reviews to read and write; `create` it where there is none."""
     _check_path(path)
@@ -233,7 +237,7 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             message = f"{path}: another process has been writing for {BUSY_SECONDS:g} s ({error}); try again"
-            raise HarmoniumError(message) from error
+            raise Busy(message) from error
         if "decode" in str(error):
             raise damaged(path, "a text that is no UTF-8") from error
         raise HarmoniumError(

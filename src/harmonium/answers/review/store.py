@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +79,7 @@ class ReviewStore:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.connection, self.lock = path, connection, RLock()
+        self.file = path.stat()
 
     @classmethod
     def open(cls, path: str | Path, create: bool = True) -> ReviewStore:
@@ -87,6 +89,23 @@ class ReviewStore:
     def close(self) -> None:
         with self.lock:
             self.connection.close()
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction; an error if the file is no longer there: SQLite would write to it and nobody would find it."""
+        with self.lock, transaction(self.connection, self.path) as connection:
+            yield connection
+            if not self._is_there():
+                raise HarmoniumError(
+                    f"{self.path}: moved, removed or replaced since it was opened, so nothing was kept; put it back, or "
+                    f"start again"
+                )
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(self.file, self.path.stat())
+        except OSError:
+            return False
 
     def __enter__(self) -> ReviewStore:
         return self
@@ -99,14 +118,14 @@ class ReviewStore:
     def add_reviewer(self, name: str) -> str:
         """The name as it is kept; the reviewer is added unless known."""
         name = clean_reviewer(name)
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             connection.execute("INSERT OR IGNORE INTO reviewer (name, added) VALUES (?, ?)", (name, _now()))
         return name
 
     def set_token(self, name: str, token: str) -> str:
         """Give a reviewer a token in place of an earlier one; only its checksum is kept. Returns the name as it is kept."""
         name = self.add_reviewer(name)
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             connection.execute("UPDATE reviewer SET token_sha256 = ? WHERE name = ?", (token_hash(token), name))
         return name
 
@@ -122,7 +141,7 @@ class ReviewStore:
         if verdict not in VERDICTS:
             raise HarmoniumError(f"a verdict is one of {', '.join(VERDICTS)}, not '{verdict}'")
         comment, now = clean_comment(comment), _now()
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             number, fact = self._reviewer(connection, reviewer), self._fact(connection, shown)
             live = "SELECT id FROM judgement WHERE fact = ? AND reviewer = ? AND withdrawn IS NULL"
             earlier = connection.execute(live, (fact, number)).fetchone()
@@ -140,7 +159,7 @@ class ReviewStore:
 
     def undo(self, reviewer: str) -> Judgement | None:
         """Withdraw the last judgement of a reviewer, so that the one it replaced holds again; None if there is none."""
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             number = self._reviewer(connection, reviewer)
             mine = _select(connection, "reviewer.id = ? AND withdrawn IS NULL", (number,))
             if not mine:
@@ -165,7 +184,7 @@ class ReviewStore:
         put back leaves it, has ended too; one of the near future is that of a process that got its turn earlier.
         """
         now = time.time() if now is None else now
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             number = self._reviewer(connection, reviewer)
             decided = "SELECT fact FROM judgement WHERE withdrawn IS NULL AND verdict != 'unsure'"
             claimed = "SELECT fact FROM claim WHERE reviewer != ? AND until > ? AND until <= ?"
@@ -184,7 +203,7 @@ class ReviewStore:
 
     def release(self, reviewer: str) -> None:
         """End the claim of a reviewer who stops."""
-        with self.lock, transaction(self.connection, self.path) as connection:
+        with self._write() as connection:
             connection.execute("DELETE FROM claim WHERE reviewer = ?", (self._reviewer(connection, reviewer),))
 
     def _reviewer(self, connection: sqlite3.Connection, name: str) -> int:

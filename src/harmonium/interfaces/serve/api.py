@@ -1,6 +1,6 @@
 """The HTTP side of the explorer: the JSON API under /api/v1, described by OpenAPI, and the page."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,10 +14,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from harmonium.answers.review.database import Busy
 from harmonium.answers.review.session import Review
 from harmonium.data.triples import Slot
 from harmonium.interfaces.serve import review_api
 from harmonium.interfaces.serve.explorer import Explorer
+from harmonium.interfaces.serve.guard import RETRY_SECONDS
 from harmonium.interfaces.serve.results import (
     Answers,
     Comparison,
@@ -41,6 +43,7 @@ from harmonium.runtime.version import __version__
 QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations would starve beside the quick ones
 REVIEW_THREADS = 2
 MOST_RUNS = 20
+LONGEST_NAME = 1500  # characters
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by ending
 T = TypeVar("T")
 
@@ -91,7 +94,7 @@ async def _asked_run(
 
 
 Pool = Annotated[AskedRun, Depends(_asked_run)]
-Name = Annotated[str, Query(min_length=1, max_length=500, description="A name or an identifier.")]
+Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME, description="A name or an identifier.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 WRONG: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "A name that is not in the graph, or a run that is not served."},
@@ -124,12 +127,13 @@ async def search(
     kind: Literal["entity", "relation"] = "entity",
     limit: Limit = 10,
     relation: Annotated[
-        str | None, Query(min_length=1, max_length=500, description="Only entities in a fact of this relation.")
+        str | None,
+        Query(min_length=1, max_length=LONGEST_NAME, description="Only entities in a fact of this relation."),
     ] = None,
     slot: Annotated[Literal["head", "tail"] | None, Query(description="In this slot of the relation.")] = None,
     type: Annotated[
         str | None,
-        Query(min_length=1, max_length=500, description="Only entities of this type, as the graph states it."),
+        Query(min_length=1, max_length=LONGEST_NAME, description="Only entities of this type, as the graph states it."),
     ] = None,
 ) -> list[Match]:
     """Entities or relations by name: beginnings first, then parts, then similar names."""
@@ -255,12 +259,15 @@ async def entity_map(
     return await pool.run(pool.explorer.map, limit, entity, links)
 
 
-async def _on_error(_: Request, error: Exception) -> Response:
-    status, problem, headers = 500, Problem(error="internal error; see the server's log"), None
+async def _on_error(request: Request, error: Exception) -> Response:
+    status, problem = 500, Problem(error="internal error; see the server's log")
+    headers: Mapping[str, str] | None = None
     if isinstance(error, UnknownName):
         status, problem = 404, Problem(error=str(error), unknown=error.name, suggestions=[*error.suggestions])
     elif isinstance(error, HarmoniumError):
-        status, problem = 400, Problem(error=str(error))
+        status, problem = 400, Problem(error=_without_path(str(error), request.app.state.review))
+        if isinstance(error, Busy):
+            status, headers = 503, {"Retry-After": str(RETRY_SECONDS)}
     elif isinstance(error, RequestValidationError):
         parts = [f"{'.'.join(map(str, part['loc'][1:]))}: {part['msg']}" for part in error.errors()]
         status, problem = 422, Problem(error="; ".join(parts))
@@ -268,6 +275,12 @@ async def _on_error(_: Request, error: Exception) -> Response:
         status, headers = error.status_code, error.headers  # with the methods that are allowed
         problem = Problem(error=f"{error.detail}; the API is described at /api/v1/openapi.json")
     return Response(problem.model_dump_json(), status, headers, media_type="application/json")
+
+
+def _without_path(message: str, desk: review_api.ReviewDesk | None) -> str:
+    """A message that names the file of judgements, but not its path on this machine."""
+    path = None if desk is None else desk.review.store.path
+    return message if path is None else message.replace(str(path), path.name)
 
 
 def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> FastAPI:

@@ -4,9 +4,9 @@ import asyncio
 import hmac
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from contextlib import suppress
 
-from anyio import CancelScope, Semaphore, move_on_after
+from anyio import CancelScope, Semaphore, WouldBlock, move_on_after
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,13 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from harmonium.answers.review.store import reviewer_of
 from harmonium.interfaces.serve.results import Problem
 
-LONGEST_QUERY = 20_000  # characters of a query string: three names of 500 letters, 12 characters each at most
+LONGEST_QUERY = 60_000  # characters of a query string: three names of 1,500 letters, 12 characters each at most
 LONGEST_HEAD = 16_384  # bytes of path and headers
 LONGEST_BODY, BODY_SECONDS = 40_000, 10.0  # bytes of a judgement, and the time in which they must come
 AT_WORK, SLOW_AT_WORK = 8, 2  # requests that the API has at the same time; its threads always have work
 SLOW = ("/api/v1/explain", "/api/v1/missing")
 REVIEW = "/api/v1/review/"  # what only reviewers may ask, and the only paths that change anything, by POST
 WAIT_SECONDS = 1.0  # for a turn among those; then the server is too busy
+WAITING = "harmonium.waiting"  # key of a request's scope: its wait for a turn, which its connection may cancel,
+IS_LAST = "harmonium.is_last"  # and whether the client has ended its half of the connection, or gone
 BUSY = "too many requests at the same time; ask again in a moment"
 RETRY_SECONDS, LONGEST_RETRY_SECONDS, RETRIES_PER_SECOND = 2, 30, 50  # when refused clients should ask again: in turn
 HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::\d+)?")  # [address] or name, and an optional port
@@ -113,9 +115,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         turns = self.slow_turns if scope["path"] in SLOW else self.turns
-        with move_on_after(WAIT_SECONDS) as waiting:
-            await turns.acquire()
-        if waiting.cancelled_caught:
+        if not await _acquire(turns, scope):
             retry = RETRY_SECONDS + turns.statistics().tasks_waiting // RETRIES_PER_SECOND
             await error_response(503, BUSY, min(retry, LONGEST_RETRY_SECONDS), close=False)(scope, receive, send)
             return
@@ -161,6 +161,17 @@ class Guard:
         return 401, "a token is required: send the header 'Authorization: Bearer TOKEN'"
 
 
+async def _acquire(turns: Semaphore, scope: Scope) -> bool:
+    """Wait for a turn, unless the client may have gone; False if there was none."""
+    with suppress(WouldBlock):
+        turns.acquire_nowait()
+        return True
+    with move_on_after(0 if IS_LAST in scope else WAIT_SECONDS) as waiting:
+        scope[WAITING] = waiting
+        await turns.acquire()
+    return not waiting.cancelled_caught
+
+
 def _refuse_body(headers: Mapping[str, str], may_have_one: bool) -> tuple[int, str] | None:
     """Only judgements have a body: JSON of known and small size."""
     length = headers.get("content-length", "0")
@@ -177,10 +188,9 @@ def _refuse_body(headers: Mapping[str, str], may_have_one: bool) -> tuple[int, s
 
 def _refuse_origin(headers: Mapping[str, str], method: str) -> tuple[int, str] | None:
     """A page may only change something if it came from this server; programs that are no browsers say no origin."""
-    origin = headers.get("origin")
+    origin, host = headers.get("origin"), headers.get("host", "").lower()
     if origin is not None:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or parts.netloc.lower() != headers.get("host", "").lower():
+        if origin.lower() not in (f"http://{host}", f"https://{host}"):
             return 403, "the page came from another origin than this server (a proxy must pass the header Host on)"
     elif method != "GET" and headers.get("sec-fetch-site") == "none":
         return 403, "only the page of this server may change something"

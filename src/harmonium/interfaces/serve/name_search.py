@@ -15,6 +15,7 @@ from harmonium.interfaces.serve.results import Match, Named, UnknownName
 from harmonium.runtime.errors import HarmoniumError
 
 SIMILARITY = 60  # of 100, below which a name is not suggested
+LONGEST_PATTERN = 200  # characters of a name for which similar ones are searched: the time grows with them
 
 
 def plain(text: str) -> str:
@@ -47,7 +48,7 @@ class NameIndex:
                 return self.vocabulary.index(name)
             except HarmoniumError as error:  # several have that name
                 message = str(error)
-        raise UnknownName(message, name, self.search(name, 5))
+        raise UnknownName(message, name, self.search(name[:LONGEST_PATTERN], 5))
 
     def search(self, text: str, limit: int, among: Sequence[int] | None = None) -> list[Match]:
         """Names that start with the text, then names with a word that does, then any part, then similar ones."""

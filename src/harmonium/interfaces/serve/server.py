@@ -137,7 +137,7 @@ def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
         uvicorn.Config(
             app, http=partial(Connection, limit=limit, busy=busy), ws="none",  # type: ignore[arg-type]  # any factory
             log_level="error", access_log=False, server_header=False, proxy_headers=False, backlog=BACKLOG,
-            timeout_keep_alive=30, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=40_000,
+            timeout_keep_alive=30, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=80_000,
         )
     )  # fmt: skip
 
