@@ -31,7 +31,7 @@ from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.config import ModelConfig
+from harmonium.runtime.config import EvaluateConfig, ModelConfig
 from harmonium.training import local_refit
 from small import make_run
 
@@ -298,3 +298,27 @@ def test_twins_by_length_tie_where_lengths_do_not_count() -> None:
         ranks = evaluate_scorer(model, graph).ranks
         assert ranks.better.equal(expected.better)
         assert ranks.tied.equal(expected.tied)
+
+
+@pytest.mark.parametrize("composition", ["hole", "triplecorrelation", "distmult"])
+def test_whole_numbers_that_cancel_tie(composition: str) -> None:
+    """One coordinate of the relations is not zero: the composed vectors of many candidates are zero, but for rounding."""
+    graph, generator = twinned_graph(0), torch.Generator().manual_seed(1)
+    config = ModelConfig(composition, 7, harmony=False, normalise=False)
+    model = build_model(config, graph.n_entities, graph.n_relations, seed=0)
+    with torch.no_grad():
+        model.entity.copy_(torch.randint(-2, 3, model.entity.shape, generator=generator))
+        model.relation.copy_(torch.eye(7)[: len(model.relation)])
+    evaluation = evaluate_scorer(model, graph, EvaluateConfig(split="train", filtered=False))
+    entities = model.entity.detach().double().numpy()
+    relations = model.relation.detach().double().numpy()
+    for slot, part in ((Slot.HEAD, evaluation.ranks.is_head), (Slot.TAIL, ~evaluation.ranks.is_head)):
+        ranks = evaluation.ranks[part]
+        for number, (h, r, t) in enumerate(graph.train.to_rows().tolist()):
+            given = np.repeat(entities[[t if slot is Slot.HEAD else h]], len(entities), axis=0)
+            relation = np.repeat(relations[[r]], len(entities), axis=0)
+            pair = (entities, given) if slot is Slot.HEAD else (given, entities)
+            scores = np.rint(composed(composition, pair[0], relation, pair[1]).sum(1))  # of whole numbers
+            truth = scores[h if slot is Slot.HEAD else t]
+            assert int(ranks.better[number]) == (scores > truth).sum()
+            assert int(ranks.tied[number]) == (scores == truth).sum() - 1

@@ -17,6 +17,7 @@ from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.kernels.torch_backend import linear_query, quadratic_size
 
 FEW = 16  # roundings of operations other than long sums
+PROBES = 4  # random candidates that tell how long composed vectors are: one of them may be nearly orthogonal to a query
 
 
 def relative_error(terms: int, dtype: torch.dtype) -> float:
@@ -85,9 +86,14 @@ class PairScores:
 
     @cached_property
     def _generic(self) -> tuple[Tensor, Tensor]:
-        """(b,) twice: |Tg| of a random candidate g of unit length, and the length of the offset."""
-        size = self.slot_map.slot_dim
-        signs = torch.randint(2, (size,), generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
-        offset = self.slot_map.offset
-        composed = self.slot_map.apply((signs / math.sqrt(size)).to(offset).expand(len(self.slot_map), -1))
-        return torch.linalg.vector_norm(composed - offset, dim=-1), torch.linalg.vector_norm(offset, dim=-1)
+        """(b,) twice: |Tg| of a random candidate g of unit length, the longest of a few, and the length of the offset.
+
+        Their coordinates are no whole numbers, which would cancel as those of candidates do.
+        """
+        size, offset = self.slot_map.slot_dim, self.slot_map.offset
+        generic = torch.randn(PROBES, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        slope = torch.zeros_like(offset[:, 0])
+        for vector in generic / torch.linalg.vector_norm(generic, dim=-1, keepdim=True):
+            composed = self.slot_map.apply(vector.to(offset).expand(len(self.slot_map), -1))
+            slope = slope.maximum(torch.linalg.vector_norm(composed - offset, dim=-1))
+        return slope, torch.linalg.vector_norm(offset, dim=-1)
