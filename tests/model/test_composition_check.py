@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from command_line import shell
+from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.composition_check import check_composition
@@ -108,7 +110,9 @@ def test_formulas_that_are_not_affine_in_each_slot_are_refused(name: str, regist
         ("returns a NoneType", lambda h, r, t: None),
         ("returns a tuple", lambda h, r, t: (h, r, t)),
         ("returns torch.float16 for torch.float32", lambda h, r, t: (h * r * t).half()),
+        ("returns a tensor on meta for cpu; keep the device", lambda h, r, t: (h * r * t).to("meta")),
         ("not finite", lambda h, r, t: h / t * r),
+        (r"fails on torch.float32 vectors.*'x'", lambda h, r, t: {}["x"]),
         (r"fails on torch.float32 vectors of the shapes \(6,\)", lambda h, r, t: h @ torch.ones(7, 3)),
         ("fails on torch.float64 vectors", lambda h, r, t: (h * r * t) @ torch.ones(6, 6)),
         ("any leading dimensions", lambda h, r, t: torch.cat([h, r, t], dim=-1)),
@@ -128,6 +132,15 @@ def test_what_is_not_one_vector_for_each_triple_is_refused(
         ("says is_linear, but a zero head does not compose to zero", {"is_linear": True}),
         ("transpose with the head open", {"transpose": lambda self, slot_map, cotangent: cotangent * 2}),
         ("norm_bound with the head", {"norm_bound": lambda self, slot_map, c: c.square() @ c.square().T * 1e-9}),
+        ("norm_bound with the head", {"norm_bound": lambda self, slot_map, c: c.square() @ c.square().T * math.nan}),
+        ("product with the head", {"product": lambda self, slot_map: ElementwiseProduct(slot_map.first)}),
+        (
+            "product with the head",
+            {"product": lambda self, slot_map: CorrelationProduct(slot_map.second, slot_map.first)},
+        ),
+        ("transpose, norm_bound or product fails", {"transpose": lambda self, slot_map, cotangent: {}["x"]}),
+        ("transpose, norm_bound or product fails", {"norm_bound": lambda self, slot_map, c: "long"}),
+        ("transpose, norm_bound or product fails", {"product": lambda self, slot_map: slot_map.first}),
     ],
 )
 def test_false_statements_are_refused(message: str, attributes: dict, register: Callable[..., str]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot
-from harmonium.kernels.interfaces import ElementwiseProduct
+from harmonium.kernels.interfaces import ElementwiseProduct, Product
 from harmonium.model.composition import Composition, SlotMap
 from harmonium.runtime.errors import HarmoniumError
 
@@ -73,7 +73,7 @@ def compose(composition: Composition, head: Tensor, relation: Tensor, tail: Tens
     title = f"composition '{composition.name}': compose"
     try:
         composed = composition.compose(head, relation, tail)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:  # code of a user
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         shapes = ", ".join(str(tuple(vectors.shape)) for vectors in (head, relation, tail))
         raise HarmoniumError(
@@ -90,6 +90,8 @@ def compose(composition: Composition, head: Tensor, relation: Tensor, tail: Tens
         )
     if composed.dtype != head.dtype:
         raise HarmoniumError(f"{title} returns {composed.dtype} for {head.dtype}; keep the dtype of the vectors")
+    if composed.device != head.device:
+        raise HarmoniumError(f"{title} returns a tensor on {composed.device} for {head.device}; keep the device")
     if not composed.isfinite().all():
         raise HarmoniumError(f"{title} returns numbers that are not finite for finite vectors; {NEXT}")
     return composed
@@ -119,33 +121,48 @@ def _check_statements(slot_map: SlotMap, candidate: Tensor, generator: torch.Gen
             f"composition '{composition.name}' says is_linear, but a zero {slot} does not compose to zero: it is affine in "
             "each slot, not linear; remove is_linear"
         )
-    change, cotangent = composed - offset, _random(generator, 1.0, *composed.shape)
+    cotangent = _random(generator, 1.0, *composed.shape)
     try:
-        pulled, bound = slot_map.transpose(cotangent), slot_map.norm_bound(candidate)
-        product = slot_map.product()
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        wrong = _find_false_statement(slot_map, candidate, composed, offset, cotangent)
+    except Exception as error:  # code of a user
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise HarmoniumError(f"composition '{composition.name}' fails with the {slot} open ({reason})") from error
-    products = (change * cotangent).sum(-1), (candidate * pulled).sum(-1)  # (T e).v and e.(T'v)
-    size = change.norm(dim=-1) * cotangent.norm(dim=-1)
-    wrong = None
-    if pulled.shape != candidate.shape or ((products[0] - products[1]).abs() > TOLERANCE * size).any():
-        wrong = "transpose", "the transpose of compose"
-    lengths = change.square().sum(-1)
-    is_bound = bound is None or (
-        bound.shape == (TRIPLES, TRIPLES) and (bound.diagonal() >= lengths * (1 - TOLERANCE)).all()
-    )
-    if not is_bound:
-        wrong = "norm_bound", "at least the squared length of T e"
-    if (
-        isinstance(product, ElementwiseProduct)
-        and _relative_difference(product.known * candidate, composed) > TOLERANCE
-    ):
-        wrong = "product", "a product with the candidate that compose makes"
+        raise HarmoniumError(
+            f"composition '{composition.name}': transpose, norm_bound or product fails with the {slot} open ({reason}); "
+            "correct or remove it"
+        ) from error
     if wrong:
         raise HarmoniumError(
             f"composition '{composition.name}': {wrong[0]} with the {slot} open is not {wrong[1]}; correct or remove it"
         )
+
+
+def _find_false_statement(
+    slot_map: SlotMap, candidate: Tensor, composed: Tensor, offset: Tensor, cotangent: Tensor
+) -> tuple[str, str] | None:
+    """The name of a method that does not return what it should, and what that is."""
+    change, pulled = composed - offset, slot_map.transpose(cotangent)
+    products = (change * cotangent).sum(-1), (candidate * pulled).sum(-1)  # (T e).v and e.(T'v)
+    size = change.norm(dim=-1) * cotangent.norm(dim=-1)
+    if pulled.shape != candidate.shape or not ((products[0] - products[1]).abs() <= TOLERANCE * size).all():
+        return "transpose", "the transpose of compose"
+    product = slot_map.product()
+    if product is not None and not _relative_difference(_multiply(product, candidate), composed) <= TOLERANCE:
+        return "product", "a product with the candidate that compose makes"
+    bound, lengths = slot_map.norm_bound(candidate), change.square().sum(-1)
+    if bound is not None and not (
+        bound.shape == (TRIPLES, TRIPLES) and (bound.diagonal() >= lengths * (1 - TOLERANCE)).all()
+    ):
+        return "norm_bound", "at least the squared length of T e"
+    return None
+
+
+def _multiply(product: Product, candidate: Tensor) -> Tensor:
+    """The composed vectors by a product, from its definition."""
+    if isinstance(product, ElementwiseProduct):
+        return product.known * candidate
+    first, second = (candidate, product.known) if product.candidate_first else (product.known, candidate)
+    shifted = [second.roll(-k, dims=-1) for k in range(second.shape[-1])]
+    return product.weight * torch.stack([(first * each).sum(-1) for each in shifted], dim=-1)
 
 
 def _apply(slot_map: SlotMap, candidate: Tensor) -> Tensor:
