@@ -3,9 +3,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -438,3 +440,15 @@ def test_second_answers_are_left_out_of_a_file_of_queries_too(tmp_path: Path) ->
     by_head = {head: {row["tail"] for row in rows if row["head"] == head} for head in ("x3", "z", "x4")}
     assert (by_head["x3"], by_head["x4"]) == ({"Europe"}, {"y4"})
     assert len(by_head["z"]) > 1
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, "5", None, math.nan])
+def test_a_wrong_number_of_answers_or_queries_is_an_error_that_names_it(wrong: Any) -> None:
+    graph = make_graph()
+    run = make_run(graph, random_model(graph, "distmult", 4))
+    for question in (lambda: run.predict(head="e1", relation="r0", top=wrong), lambda: run.complete(top=wrong)):
+        with pytest.raises(HarmoniumError, match="top is a whole number from 0, not"):
+            question()
+    if wrong is not None:
+        with pytest.raises(HarmoniumError, match="chunk is a whole number from 1, not"):
+            run.evaluate(chunk=wrong)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,3 +74,14 @@ def test_the_number_of_experts_and_weights_is_checked() -> None:
         product_of_experts(RUNS, [1, 2])
     with pytest.raises(HarmoniumError, match="at least one run"):
         harmonium.evaluate([])
+
+
+@pytest.mark.parametrize("weights", [[math.nan, 1.0], [1.0, math.inf], ["a", 1.0], [None, 1.0]])
+def test_weights_that_are_no_finite_numbers_are_refused(weights: list[Any]) -> None:
+    with pytest.raises(HarmoniumError, match="weight of an expert is a finite number"):
+        Ensemble(MODELS[:2], weights)
+
+
+def test_weights_may_be_an_array() -> None:
+    by_array, by_list = (Ensemble(MODELS[:2], weights) for weights in (np.array([1.0, 2.0]), [1.0, 2.0]))
+    assert evaluate_scorer(by_array, GRAPH).metrics == evaluate_scorer(by_list, GRAPH).metrics

@@ -24,6 +24,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.run.run import Run
 from harmonium.runtime import distributed, torchrun
 from harmonium.runtime.distributed import World, run_on_main
+from harmonium.runtime.errors import whole_number
 from harmonium.runtime.frames import ResultList
 
 BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability
@@ -171,6 +172,7 @@ def find_missing(
     Ties are ordered by relation, head and tail. Without a calibration the candidates have an order but no probability.
     The processes of a `world` share the relations.
     """
+    top = whole_number("top", top)
     if relations is None:
         relations = range(search.types.n_relations) if given is None else search.relations_of(*given)
     asked = sorted(set(relations))

@@ -30,7 +30,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.errors import HarmoniumError, error_at
+from harmonium.runtime.errors import HarmoniumError, error_at, whole_number
 from harmonium.runtime.frames import ResultList
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate)
@@ -278,6 +278,7 @@ def answer_all(
     for); an entity is related to itself only where the relation has such facts. With `traits` too, a query that has one
     answer, which is known, gets no other. `rejected` are the answers known to be false, if they are at hand.
     """
+    top = whole_number("top", top)
     scorer, names = scorer.prepare(), vocabulary(graph, slot)
     known = graph.known_answers(slot, queries=queries)
     by_split = {split: graph.known_answers(slot, (split,), queries) for split in SPLITS}

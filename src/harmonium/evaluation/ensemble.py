@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from torch import Tensor
 
@@ -29,6 +31,9 @@ class Ensemble(Scorer):
             raise HarmoniumError("a product of experts needs at least one run")
         if self.weights is not None and len(self.weights) != len(self.experts):
             raise HarmoniumError(f"{len(self.experts)} experts need as many weights, not {len(self.weights)}")
+        for weight in self._weights:
+            if not isinstance(weight, Real) or not math.isfinite(weight):
+                raise HarmoniumError(f"the weight of an expert is a finite number, not {weight!r}")
 
     def prepare(self) -> Ensemble:
         return Ensemble([expert.prepare() for expert in self.experts], self.weights)
@@ -40,7 +45,7 @@ class Ensemble(Scorer):
 
     @property
     def _weights(self) -> Sequence[float]:
-        return self.weights or [1.0] * len(self.experts)
+        return [1.0] * len(self.experts) if self.weights is None else self.weights
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_candidates)."""

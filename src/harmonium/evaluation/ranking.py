@@ -17,7 +17,7 @@ from harmonium.evaluation.candidates import chunk_size, select_block
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.exact_scores import Comparison
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
+from harmonium.runtime.errors import HarmoniumError, out_of_memory_error, whole_number
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate or column)
 
@@ -41,7 +41,7 @@ def rank(
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
     scorer = scorer.prepare()
-    size = chunk or chunk_size(scorer, slot, triples)
+    size = chunk_size(scorer, slot, triples) if chunk is None else whole_number("chunk", chunk, least=1)
     parts: list[Ranks] = []
     done = 0
     while done < len(triples):

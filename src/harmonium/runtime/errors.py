@@ -1,8 +1,11 @@
 """The errors a user sees: what was wrong, where, and what to do next."""
 
+import math
+import operator
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import SupportsIndex
 
 ALLOCATION_FAILURES = (  # messages of RuntimeErrors of PyTorch, which has no class for them
     "DefaultCPUAllocator: (can't allocate|not enough) memory"
@@ -26,6 +29,15 @@ class Interrupted(BaseException):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+def whole_number(name: str, value: object, least: int = 0, most: float = math.inf) -> int:
+    """The value of a parameter that is a whole number in a range; anything else is an error that names it."""
+    number = operator.index(value) if isinstance(value, SupportsIndex) else None
+    if number is None or not least <= number <= most:
+        upper = "" if math.isinf(most) else f" to {most:g}"
+        raise HarmoniumError(f"{name} is a whole number from {least}{upper}, not {value!r}")
+    return number
 
 
 @contextmanager

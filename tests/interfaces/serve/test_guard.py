@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -182,3 +183,9 @@ def test_it_serves_from_a_shell_until_interrupted(run: harmonium.Run, tmp_path: 
         finally:
             process.kill()
     assert (process.returncode, "Traceback" in out + err) == (130, False)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 99_999_999, "x", 1.5])
+def test_a_port_that_does_not_exist_is_an_error(run: harmonium.Run, port: Any) -> None:
+    with pytest.raises(HarmoniumError, match="port is a whole number from 0 to 65535"):
+        harmonium.serve(run, port=port)

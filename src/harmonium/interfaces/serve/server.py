@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.errors import HarmoniumError, whole_number
 
 if TYPE_CHECKING:
     import uvicorn
@@ -158,6 +158,7 @@ def _open_files(wanted: int) -> int:
 
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket; a wrong address is an error here, and port 0 becomes any free one."""
+    port = whole_number("port", port, most=65_535)  # of a larger one the system would take the last 16 bits
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
