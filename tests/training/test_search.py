@@ -15,7 +15,7 @@ import harmonium
 from harmonium.run.run import Run
 from harmonium.run.selection import Selection
 from harmonium.runtime.config import Config, presets
-from harmonium.runtime.errors import Interrupted
+from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.training import search
 from harmonium.training.search import Search, held_out_parts, is_better, select, with_settings
 from small import family, graph_of, make_graph
@@ -209,3 +209,9 @@ def test_a_budget_needs_something_to_choose() -> None:
 def test_a_graph_of_two_facts_is_trained_without_trials() -> None:
     run = harmonium.train(graph_of("a likes b, c likes d"), minutes=0.02)
     assert run.selection and not run.selection.trials and "too few facts" in " ".join(run.selection.reasons)
+
+
+@pytest.mark.parametrize("minutes", [-1, math.nan, math.inf, "5"])
+def test_a_budget_that_is_no_number_of_minutes_is_an_error(minutes: Any) -> None:
+    with pytest.raises(HarmoniumError, match="time budget is a number of minutes"):
+        select(BASE, make_search(choices=CHOICES), family(), minutes=minutes)

@@ -24,7 +24,7 @@ from harmonium.evaluation.rounding_check import check_rounding
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
 from harmonium.runtime.config import EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.runtime.errors import HarmoniumError, whole_number
 from harmonium.runtime.setting_values import build
 from harmonium.runtime.untrusted import is_file
 
@@ -62,7 +62,7 @@ def evaluate(
         evaluation = evaluate_scorer(scorer, graph, chosen, chunk=chunk, progress=progress, world=world)
     if experts.weights is not None:
         evaluation = replace(evaluation, weights=tuple(experts.weights))
-    if not rounding_check:
+    if rounding_check is None or not whole_number("rounding_check", rounding_check):
         return evaluation
     exact = Ensemble([deepcopy(each.model).double() for each in runs], experts.weights)
     return replace(evaluation, rounding=check_rounding(scorer, exact, graph, chosen, rounding_check, chunk, progress))

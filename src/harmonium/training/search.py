@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def select(
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Config, Selection]:
     """The settings of the final training, and how they were chosen; settings named in `fixed` stay as they are."""
+    if minutes is not None and not (isinstance(minutes, Real) and 0 <= minutes < math.inf):
+        raise HarmoniumError(f"the time budget is a number of minutes from 0, not {minutes!r}")
     return _Selector(config, search, graph, frozenset(fixed), minutes, progress).run()
 
 
