@@ -133,3 +133,12 @@ def test_blank_lines_alone_are_no_triples(tmp_path: Path) -> None:
 def test_a_weight_that_is_none_names_its_file(tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match=r"f.ttl: the weight of"):
         read(tmp_path / "f.ttl", '@prefix : <u:> . :a :r :b {| :confidence "x" |} .')
+
+
+def test_a_split_in_two_files_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("a\tr\tb\n")
+    assert not load(tmp_path).notes
+    (tmp_path / "train.csv").write_text("head,relation,tail\nx,r,y\n")
+    graph = load(tmp_path)
+    assert facts(graph) == [("x", "r", "y")]
+    assert [note.count for note in graph.notes if note.kind == "unread files" and "train.tsv" in note.text] == [1]

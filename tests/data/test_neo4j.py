@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import sys
@@ -264,3 +265,11 @@ def test_a_broken_or_hostile_server_is_an_error_in_bounded_time(monkeypatch: pyt
     monkeypatch.setattr(neo4j_server, "LIMITS", Limits(memory=1 << 29, seconds=20, output=1 << 24, idle=3))
     with listening(BROKEN[name]) as address, pytest.raises(HarmoniumError, match=address):
         read(address)
+
+
+@pytest.mark.parametrize("name", ["a`b", r"a\u0060b", r"a\uu0060]->() DETACH DELETE n //", r"\\u0060"])
+def test_a_name_in_cypher_stays_between_its_backticks(name: str) -> None:
+    text = quoted(name)
+    decoded = re.sub(r"\\u+([0-9a-fA-F]{4})", lambda escape: chr(int(escape[1], 16)), text)  # as a server does first
+    assert decoded[0] == decoded[-1] == "`" and decoded[1:-1].replace("``", "`") == name
+    assert "`" not in decoded[1:-1].replace("``", "")

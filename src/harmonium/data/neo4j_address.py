@@ -89,8 +89,8 @@ def without_user(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A label, type or property as Cypher writes any name."""
-    return "`" + name.replace("`", "``") + "`"
+    """A label, type or property as Cypher writes any name; a backslash before u begins an escape, even of a backtick."""
+    return "`" + name.replace("\\u", "\\u005Cu").replace("`", "``") + "`"
 
 
 def name_of(node: str, names: tuple[str, ...]) -> str:

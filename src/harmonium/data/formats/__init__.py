@@ -10,7 +10,7 @@ from types import ModuleType
 
 from harmonium.data import graph_file
 from harmonium.data.columns import WEIGHT
-from harmonium.data.compressed import create_file, strip_compression
+from harmonium.data.compressed import create_file, find_file, strip_compression
 from harmonium.data.formats import (
     csv,
     entity_json,
@@ -25,7 +25,7 @@ from harmonium.data.formats import (
     tsv,
 )
 from harmonium.data.formats.source import Source
-from harmonium.data.graph import Graph, Note
+from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.reading_options import Options
 from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
@@ -53,10 +53,28 @@ def read(path: Path, options: Options) -> Source:
             if module in NO_TABLES:
                 options.refuse_table_options(path, ("weight_column",) if module is rdf else ())
             source: Source = module.read(path, options)
+            source.notes.extend(_notes_of_unread_files(path, module))
             return source
     content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
     expected = "train.txt, .tsv, .csv, .jsonl, .parquet or .nt (or train2id.txt, train.del)"
     raise HarmoniumError(f"{path}: not a graph: expected {expected}, found {content}")
+
+
+def _notes_of_unread_files(path: Path, module: ModuleType) -> list[Note]:
+    """A note if a folder has a split in several files, of which one is read."""
+    if path.is_file() or module not in (*TABLES.values(), rdf):
+        return []
+    endings = getattr(module, "ENDINGS", (".parquet",))
+    files = [file for file in path.iterdir() if strip_compression(file).suffix in ENDINGS - {".del"}]
+    unread = []
+    for split in SPLITS:
+        named = sorted(file.name for file in files if strip_compression(file).stem == split)
+        read_file = find_file(path, split, endings)
+        unread += [name for name in named if read_file is None or name != read_file.name]
+    if not unread:
+        return []
+    text = f"{path.name}: not read: {', '.join(unread)}, as the folder has its splits in files of another format too"
+    return [Note(text, "unread files", "", len(unread))]
 
 
 def output_format(out: Path, to: str | None = None) -> str:
