@@ -55,7 +55,7 @@ def read_json(text: str) -> Any:
     return value
 
 
-def _unusable(error: ValueError) -> str:
+def _unusable(error: Exception) -> str:
     return "an unpaired surrogate (\\ud800 ...)" if isinstance(error, UnicodeError) else str(error)
 
 
@@ -105,8 +105,9 @@ def read_values(path: Path, encoding: str, skipped: SkippedRows) -> Iterator[tup
         try:
             row = read_json(line)
         except (ValueError, RecursionError) as error:
-            reason = "not JSON" if isinstance(error, json.JSONDecodeError | RecursionError) else _unusable(error)
-            skipped.reject(path, f":{number}", reason, "; each line is an object", line)
+            is_json = not isinstance(error, json.JSONDecodeError | RecursionError)
+            reason, advice = (_unusable(error), "") if is_json else ("not JSON", "; each line is an object")
+            skipped.reject(path, f":{number}", reason, advice, line)
             continue
         yield number, row
 
