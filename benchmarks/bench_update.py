@@ -13,6 +13,11 @@ Filtered MRR, both sides, all entities, of the base model, the updated one and t
     train_others   training facts that did not change
 
 The base model does not know held-out entities and relations, so it has no numbers for their facts.
+
+`--chain 10` makes ten random changes in a row instead, each an update of the run before it: facts, entities and relations
+added, facts removed, all facts of an entity but one removed, and mixtures, of one fact to a tenth of the graph. After the
+first, the middle and the last one the updated model is compared with one trained again, on the facts added so far, those
+removed so far, and test and training facts as above.
 """
 
 from __future__ import annotations
@@ -20,10 +25,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +43,7 @@ from torch import Tensor
 
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
-from harmonium.data.graph_changes import GraphChange
+from harmonium.data.graph_changes import GraphChange, change_graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import evaluate_scorer
@@ -203,12 +209,143 @@ def measure(change: GraphChange, config: Config, trained: dict[str, Trained]) ->
     }
 
 
+# Many changes in a row -----------------------------------------------------------------------------------------------
+
+
+def random_chain(graph: Graph, count: int, seed: int) -> tuple[Graph, list[tuple[Triples, Triples]]]:
+    """The graph before all changes, and for each change the facts to add and to remove, in the ids of the whole graph.
+
+    Facts are added from those held out at the start. Removed facts are of the start: what an update added stays.
+    """
+    generator, train = torch.Generator().manual_seed(seed), graph.train
+
+    def pick(available: Tensor, size: int) -> Tensor:
+        rows = available.nonzero()[:, 0]
+        return rows[torch.randperm(len(rows), generator=generator)[:size]]
+
+    def draw(low: float, high: float) -> float:
+        return low + (high - low) * float(torch.rand((), generator=generator))
+
+    later_entity, later_relation = torch.zeros(graph.n_entities), torch.zeros(graph.n_relations)
+    later_entity[torch.randperm(graph.n_entities, generator=generator)[: round(0.1 * graph.n_entities)]] = 1
+    later_relation[torch.randperm(graph.n_relations, generator=generator)[: round(0.1 * graph.n_relations)]] = 1
+    is_later = (later_entity[train.head] + later_entity[train.tail] + later_relation[train.relation]) > 0
+    spare = changed_rows(graph, 0.15, generator) & ~is_later
+    start = ~is_later & ~spare
+    pools = {"add": spare, "entities": (later_entity[train.head] + later_entity[train.tail] > 0) & is_later}
+    pools["relations"] = is_later & ~pools["entities"]
+    pools["remove"] = start.clone()
+    n_start, changes = int(start.sum()), list[tuple[Triples, Triples]]()
+    for _ in range(count):
+        size = max(1, round(math.exp(draw(0, math.log(0.1 * n_start)))))
+        kind = CHANGES[int(torch.randint(len(CHANGES), (), generator=generator))]
+        chosen = {name: train.head.new_empty(0) for name in pools}
+        if kind == "of one entity":
+            ends = torch.cat([train.head[pools["remove"]], train.tail[pools["remove"]]]).bincount()
+            entity = int(ends.double().clamp(max=0.02 * n_start).multinomial(1, generator=generator))
+            chosen["remove"] = pick(pools["remove"] & ((train.head == entity) | (train.tail == entity)), n_start)[1:]
+        for name in pools if kind == "mixed" else [kind] if kind in pools else []:
+            chosen[name] = pick(pools[name], math.ceil(size / (len(pools) if kind == "mixed" else 1)))
+        if not any(map(len, chosen.values())):
+            chosen["remove"] = pick(pools["remove"], size)
+        for name, rows in chosen.items():
+            pools[name][rows] = False
+        added = torch.cat([chosen[name] for name in ("add", "entities", "relations")])
+        changes.append((train[added], train[chosen["remove"]]))
+    known_entities = torch.zeros(graph.n_entities, dtype=torch.bool)
+    known_relations = torch.zeros(graph.n_relations, dtype=torch.bool)
+    known_entities[torch.cat([train.head[start], train.tail[start]])] = True
+    known_relations[train.relation[start]] = True
+    return restricted(replace(graph, train=train[start]), known_entities, known_relations), changes
+
+
+CHANGES = ("add", "remove", "of one entity", "entities", "relations", "mixed")
+
+
+def restricted(graph: Graph, known_entities: Tensor, known_relations: Tensor) -> Graph:
+    """The part of a graph with these entities and relations."""
+    entity, relation = (mask.cumsum(0) - 1 for mask in (known_entities, known_relations))
+
+    def change(facts: Triples) -> Triples:
+        facts = facts[known_entities[facts.head] & known_entities[facts.tail] & known_relations[facts.relation]]
+        return replace(facts, head=entity[facts.head], relation=relation[facts.relation], tail=entity[facts.tail])
+
+    names = (
+        Vocabulary([name for name, keep in zip(v.ids, mask.tolist(), strict=True) if keep], None, v.kind)
+        for v, mask in ((graph.entities, known_entities), (graph.relations, known_relations))
+    )
+    return with_facts(graph, change, **dict(zip(("entities", "relations"), names, strict=True)))
+
+
+def in_ids_of(graph: Graph, facts: Triples, of: Graph) -> Triples:
+    """Facts of another graph in the ids of this one; those with unknown names are left out."""
+    entity, relation = (
+        torch.tensor([known.index(name) if name in known else -1 for name in given.ids])
+        for known, given in ((graph.entities, of.entities), (graph.relations, of.relations))
+    )
+    rows = torch.stack([entity[facts.head], relation[facts.relation], entity[facts.tail]], dim=1)
+    return Triples.from_rows(rows[(rows >= 0).all(1)])
+
+
+def measure_chain(graph: Graph, count: int, config: Config, trained: dict[str, Trained]) -> Iterator[dict[str, Any]]:
+    """The results after the first, the middle and the last of many updates in a row."""
+    device, none = pick_device(config.train.device), graph.train[:0]
+    names = Vocabulary(graph.entities.ids), Vocabulary(graph.relations.ids, None, "relation")
+    start, changes = random_chain(graph, count, config.train.seed)
+    base, _ = train_model(start, config, trained)
+    current, model, seconds, moved, moved_relations = start, base, list[float](), 0, 0
+    added, removed = none, none
+    for number, (to_add, to_remove) in enumerate(changes, 1):
+        given = [Graph(*names, facts, none, none) if len(facts) else None for facts in (to_add, to_remove)]
+        change = change_graph(current, *given)
+        began = time.perf_counter()
+        refitted = refit(model, change, config.train)
+        seconds.append(time.perf_counter() - began)
+        current, model = change.graph, refitted.model
+        moved, moved_relations = moved + len(refitted.entities), moved_relations + len(refitted.relations)
+        added, removed = Triples.cat([added, to_add]), Triples.cat([removed, to_remove])
+        if number not in (1, (count + 1) // 2, count):
+            continue
+        again, seconds_again = train_model(current, config, trained)
+        now = replace(current, test=in_ids_of(current, graph.test, graph))
+        sets = {"added": in_ids_of(now, added, graph), "removed": in_ids_of(now, removed, graph)}
+        is_end = torch.zeros(now.n_entities, dtype=torch.bool)
+        for facts in sets.values():
+            is_end[facts.head] = is_end[facts.tail] = True
+        concerned = is_end[now.test.head] | is_end[now.test.tail]
+        sets |= {"test_concerned": now.test[concerned], "test_others": now.test[~concerned]}
+        sets["train_others"] = now.train[: len(now.train) - len(sets["added"])]
+        before = replace(
+            start, train=in_ids_of(start, now.facts(), now), valid=none, test=none
+        )  # the same are filtered
+        results = {
+            name: {
+                "updated": mrr(model, now, facts, device),
+                "retrained": mrr(again, now, facts, device),
+                "base": mrr(base, before, in_ids_of(start, facts, now), device),
+            }
+            for name, facts in sets.items()
+        }
+        yield {
+            "updates": number,
+            "sizes": [[len(to_add), len(to_remove)] for to_add, to_remove in changes[:number]],
+            "changed_facts": len(added) + len(removed),
+            "moved_entities": moved,
+            "moved_relations": moved_relations,
+            "counts": {name: len(facts) for name, facts in sets.items()},
+            "mrr": results,
+            "seconds": {"update": max(seconds), "retrain": seconds_again},
+            "times_faster": seconds_again / max(seconds),
+        }
+
+
 def show(result: dict[str, Any]) -> None:
     def text(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
+    change = f"{result['updates']} updates" if "updates" in result else f"{result['kind']} {result['share']:g}"
     print(
-        f"{result['kind']} {result['share']:g} seed {result['seed']}: {result['changed_facts']:,} facts, "
+        f"{change}, seed {result['seed']}: {result['changed_facts']:,} facts, "
         f"{result['moved_entities']:,} entities moved, {result['times_faster']:.0f} times faster"
     )
     for name, row in result["mrr"].items():
@@ -222,28 +359,40 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.05, 0.2])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--chain", type=int, default=0, metavar="COUNT")
     parser.add_argument("--recipe", default="plain")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     chosen = parser.parse_args()
     keep_freed_memory()
     graph, results = graph_file.load(Path(chosen.graph)), []
+    config = Config.read(chosen.recipe, chosen.set)
+    about = {
+        "command": portable_command("bench_update.py"),
+        "graph": graph.name,
+        "settings": [chosen.recipe, *chosen.set],
+        "protocol": f"at most {RANKED:,} facts of each set, both sides, filtered, all entities",
+        "environment": environment(pick_device(config.train.device)),
+        "load": os.getloadavg()[0],
+    }
+    for result in run_benchmark(graph, chosen):
+        results.append(result)
+        show(result)
+        Path(chosen.out).write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
+
+
+def run_benchmark(graph: Graph, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     trained: dict[str, Trained] = {}  # a removal and an addition of the same facts need the same two models
+    configs = [Config.read(chosen.recipe, [*chosen.set, f"train.seed={seed}"]) for seed in range(chosen.seeds)]
+    if chosen.chain:
+        for seed, config in enumerate(configs):
+            for result in measure_chain(graph, chosen.chain, config, trained):
+                yield {"kind": "chain", "seed": seed, **result}
+        return
     for share in chosen.shares:
         for kind in chosen.kinds:
-            for seed in range(chosen.seeds):
-                config = Config.read(chosen.recipe, [*chosen.set, f"train.seed={seed}"])
+            for seed, config in enumerate(configs):
                 change = make_change(graph, kind, share, seed)
-                results.append({"kind": kind, "share": share, "seed": seed, **measure(change, config, trained)})
-                show(results[-1])
-                about = {
-                    "command": portable_command("bench_update.py"),
-                    "graph": graph.name,
-                    "settings": [chosen.recipe, *chosen.set],
-                    "protocol": f"at most {RANKED:,} facts of each set, both sides, filtered, all entities",
-                    "environment": environment(pick_device(config.train.device)),
-                    "load": os.getloadavg()[0],
-                }
-                Path(chosen.out).write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
+                yield {"kind": kind, "share": share, "seed": seed, **measure(change, config, trained)}
 
 
 if __name__ == "__main__":

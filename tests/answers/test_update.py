@@ -147,6 +147,13 @@ def test_weights_are_carried_along(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_facts_to_remove_need_no_weights(run: Run) -> None:
+    added = {"head": ["person 1"], "relation": ["twin"], "tail": ["person 2"], "trust": [0.5]}
+    updated = run.update(add=added, remove=run.graph.names_of(run.graph.train[:1]), weight_column="trust")
+    assert updated.graph.train.weights()[-1] == 0.5 and len(updated.rejected) == 1
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_first_row_with_a_known_entity_is_a_fact(run: Run, tmp_path: Path) -> None:
     """In a short file a new relation looks like the title of a column."""
     path = tmp_path / "facts.tsv"

@@ -14,6 +14,7 @@ from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.config import Config, ModelConfig, TrainConfig
+from harmonium.training import local_refit
 from harmonium.training.extended_model import extend_model, start_entities
 from harmonium.training.fit import fit
 from harmonium.training.forgetting import transport
@@ -171,6 +172,30 @@ def test_every_composition_can_be_refitted(composition: str) -> None:
     refitted = refit(model, change, TrainConfig(device="cpu"))
     assert refitted.model.score_slot(Slot.TAIL, change.added).isfinite().all()
     assert refitted.model.n_entities == 13 and refitted.model.n_relations == 4
+
+
+def test_relations_move_where_they_are_no_more_shared_than_the_entities() -> None:
+    model = build_model(ModelConfig("complex", 4), 12, 30, seed=0)
+    dense, config = (
+        make_graph(12, 30, sizes=(300, 0, 0)),
+        TrainConfig(device="cpu"),
+    )  # 50 facts an entity, 10 a relation
+    change = change_graph(replace(dense, train=dense.train[1:]), with_facts(dense, dense.train[:1]), None)
+    assert LocalRefit(model, change, config).relations.tolist() == dense.train[:1].relation.tolist()
+    sparse = make_graph(300, 2, sizes=(300, 0, 0))  # 2 facts an entity, 150 a relation
+    model = build_model(ModelConfig("complex", 4), 300, 2, seed=0)
+    change = change_graph(replace(sparse, train=sparse.train[1:]), with_facts(sparse, sparse.train[:1]), None)
+    assert not len(LocalRefit(model, change, config).relations)
+
+
+def test_a_part_of_the_entities_competes_in_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_refit, "ALL_CANDIDATES", 100)
+    monkeypatch.setattr(local_refit, "MANY_CANDIDATES", 10)
+    graph, batch = make_graph(200, sizes=(60, 0, 0)), Triples.from_rows([[7, 0, 199]])
+    change = change_graph(replace(graph, train=graph.train[1:]), with_facts(graph, graph.train[:1]), None)
+    model = build_model(ModelConfig("complex", 4), 200, 3, seed=0)
+    candidates = LocalRefit(model, change, TrainConfig(loss="full", device="cpu")).draw_candidates([batch])
+    assert candidates is not None and len(candidates) <= 12 and {7, 199} <= set(candidates.tolist())
 
 
 def test_bfloat16_tables_stay_so() -> None:

@@ -31,7 +31,8 @@ from harmonium.runtime.folders import locked_folder, reserve
 from harmonium.training.local_refit import Refitted, refit
 
 logger = logging.getLogger("harmonium")
-EVALUATED = 2000  # facts ranked after an update, at most; `evaluate` ranks all
+EVALUATED, MIN_EVALUATED = 4000, 500  # facts ranked after an update, at most and at least; `evaluate` ranks all
+EVALUATED_SCORES = 1 << 28  # candidates compared with them, at most, unless for MIN_EVALUATED facts
 
 
 def update(
@@ -79,7 +80,11 @@ def update(
             command,
         )
     else:
-        to_add, to_remove = (None if facts is None else _load(facts, run.graph, reading) for facts in (add, remove))
+        to_add = None if add is None else _load(add, run.graph, reading)
+        unweighted = {
+            key: value for key, value in reading.items() if key != "weight_column"
+        }  # a removed fact needs none
+        to_remove = None if remove is None else _load(remove, run.graph, unweighted)
         change = change_graph(run.graph, to_add, to_remove, reading.get("on_bad", "error"))
         updated = _updated(run, change, progress, command)
     if out is None:
@@ -183,7 +188,8 @@ def _record(run: Run, change: GraphChange, refitted: Refitted, command: str, sec
 
 def _evaluate(model: GradientGraph, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
     """Metrics of a sample of the facts where there are many, and so labelled."""
-    return evaluate_with_baselines(model, graph, replace(protocol, sample=protocol.sample or EVALUATED))
+    count = max(MIN_EVALUATED, min(EVALUATED, EVALUATED_SCORES // graph.n_entities))
+    return evaluate_with_baselines(model, graph, replace(protocol, sample=protocol.sample or count), MIN_EVALUATED)
 
 
 def _undone(run: Run) -> Run:

@@ -261,18 +261,20 @@ def _rankable(graph: Graph, triples: Triples, protocol: EvaluateConfig) -> Tripl
     return triples[~graph.unseen(triples)] if protocol.unseen == "drop" else triples
 
 
-def evaluate_with_baselines(scorer: Scorer, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
+def evaluate_with_baselines(
+    scorer: Scorer, graph: Graph, protocol: EvaluateConfig, baseline_facts: int = BASELINE_FACTS
+) -> EvaluationSummary | None:
     """What a run keeps: metrics on the split of the protocol and those of two baselines, frequency and one-step rules.
 
     A split without facts to rank is replaced by valid; without any there is no evaluation. Baselines rank at most
-    `BASELINE_FACTS` facts, a random sample; their metrics have `queries`, their number.
+    `baseline_facts` facts, a random sample; their metrics have `queries`, their number.
     """
     rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
     evaluation = evaluate_scorer(scorer, graph, protocol)
-    facts = draw_facts(_select_facts(graph, protocol, None)[0], BASELINE_FACTS)
+    facts = draw_facts(_select_facts(graph, protocol, None)[0], baseline_facts)
     whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
     model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts)
     baselines, warnings = {}, []

@@ -15,7 +15,8 @@ from harmonium.training.negatives import SIDES
 if TYPE_CHECKING:
     from harmonium.training.local_refit import LocalRefit
 
-REFERENCE = 2048  # facts that show how log-odds of training facts and of validation facts are distributed
+REFERENCE = 2048  # facts, at most, that show how log-odds of training facts and of validation facts are distributed
+REFERENCE_SCORES = 1 << 24  # scores of them that are computed, at most, unless for MIN_VALID facts
 MIN_VALID = 50
 LINKED = 1 / 3  # part of the way that a fact falls if another one links its entities, where none shows how far
 MAX_SCORES = 1 << 25  # held at once for removed facts
@@ -43,15 +44,18 @@ class Forgetting:
             return now.minimum(torch.full_like(now, -math.log(refit.n_entities)))
         pairs, counts = self._pairs(refit.kept).unique(return_counts=True)
         targets, valid_linked = now.clone(), is_member(self._pairs(valid), pairs)
+        count = max(MIN_VALID, min(REFERENCE, REFERENCE_SCORES // refit.n_entities))
         for linked in (False, True):
             chosen = (is_member(self._pairs(refit.removed), pairs) == linked).to(refit.device)
+            if not chosen.any():
+                continue
             shown, unseen = (
                 refit.kept[is_member(self._pairs(refit.kept), pairs[counts > 1]) == linked],
                 valid[valid_linked == linked],
             )
             has_like = len(unseen) >= MIN_VALID and len(shown) >= MIN_VALID
             samples = (shown, unseen) if has_like else (refit.kept, valid)
-            before, after = (self._log_odds_of(refit.sample(facts, REFERENCE)).sort(1).values for facts in samples)
+            before, after = (self._log_odds_of(refit.sample(facts, count)).sort(1).values for facts in samples)
             target = transport(now[:, chosen], before, after)
             targets[:, chosen] = target if has_like or not linked else now[:, chosen].lerp(target, LINKED)
         return now.minimum(targets)

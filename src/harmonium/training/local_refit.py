@@ -45,11 +45,15 @@ PASSES, MIN_BATCH = 8, 64  # how often each changed fact is in a batch; the leas
 REPLAYED, MIN_REPLAYED = 3, 128  # facts that stay in a batch, for each changed one and at least
 LARGEST_BATCH = 0.01  # share of all training facts that a batch has at most, of changed ones and of others
 CANDIDATES = 1024  # entities that compete with the truth, beside those of the batch, where training samples negatives
+ALL_CANDIDATES, MANY_CANDIDATES = 8192, 2048  # where training has all compete: in graphs of so many; else that many do
 RATE = 0.5  # learning rate, times the root mean square of the vectors; decays linearly to zero
 STIFFNESS = 270.0  # what Adagrad has accumulated at the start, in squared gradients of single facts
 ADDED, NEW = 1.5, 1.5  # weight of an added fact, compared with one that stays; once more, of a new entity or relation
 FORGETTING = 0.25  # weight of the squared log-odds by which a removed fact is above its target
 MOVED_RELATION = 0.5  # share of the facts of a relation that must have changed for its vector to move
+SHARED = (
+    4.0  # or: how many times as many facts it has, at most, as the rarer entities of its changed facts, in the mean
+)
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,14 @@ class LocalRefit:
         self.forgetting = Forgetting(self) if len(self.removed) else None
 
     def _moved_relations(self, changed: Triples) -> Tensor:
+        """Relations that changed for the most part, and those with hardly more facts than the entities that move."""
         n_changed = changed.relation.bincount(minlength=self.n_relations)
         n_facts = n_changed + self.kept.relation.bincount(minlength=self.n_relations)
-        return (n_changed > MOVED_RELATION * n_facts).nonzero()[:, 0]
+        of_entities = degrees(Triples.cat([replace(self.kept, weight=None), changed]), self.n_entities)
+        fewer = of_entities[changed.head].minimum(of_entities[changed.tail])
+        of_ends = torch.zeros(self.n_relations, dtype=torch.int64).index_add_(0, changed.relation, fewer)
+        is_shared_alike = n_facts * n_changed <= SHARED * of_ends
+        return ((n_changed > MOVED_RELATION * n_facts) | (is_shared_alike & (n_changed > 0))).nonzero()[:, 0]
 
     def _optimisers(self, changed: Triples) -> list[_RowAdagrad]:
         """One for the moved entities and, where relations move, one for the relations."""
@@ -269,10 +278,11 @@ class LocalRefit:
         return max(MIN_BATCH, min(largest, math.ceil(PASSES * count / STEPS)))
 
     def draw_candidates(self, batches: list[Triples]) -> Tensor | None:
-        """The entities that compete with the truth, ascending; None: all, as in training or where they are few."""
-        if self.settings.loss == "full" or self.n_entities <= CANDIDATES:
+        """The entities that compete with the truth, ascending; None: all."""
+        limit, count = (ALL_CANDIDATES, MANY_CANDIDATES) if self.settings.loss == "full" else (CANDIDATES, CANDIDATES)
+        if self.n_entities <= limit:
             return None
-        drawn = torch.randint(self.n_entities, (CANDIDATES,), generator=self.generator)
+        drawn = torch.randint(self.n_entities, (count,), generator=self.generator)
         ends = [ids for batch in batches for ids in (batch.head, batch.tail)]
         candidates: Tensor = torch.cat([drawn, *ends]).unique()
         return candidates.to(self.device)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import harmonium
 from harmonium.interfaces.cli import console, options
-from harmonium.interfaces.cli.display.training import show_run, show_update
+from harmonium.interfaces.cli.display.training import show_metrics, show_update
 from harmonium.interfaces.cli.options import argument, choice, flag, option
 from harmonium.interfaces.cli.reading import reads_graph
 from harmonium.runtime.errors import HarmoniumError
@@ -65,7 +65,7 @@ def update(
             console.say(f"undone; {len(log):,} updates are left", "bold")
         else:
             show_update(updated.updates[-1].record)
-        show_run(updated)
+        show_metrics(updated)
         console.say(f"run folder: {updated.path}")
 
     console.output(summary, output_format, show, lambda row: [row])

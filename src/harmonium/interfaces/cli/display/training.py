@@ -115,6 +115,11 @@ def show_run(run: Run, others: Mapping[str, dict[str, float]] | None = None) -> 
         console.say(f"  harmony: {run.history.harmony['summary']}")
     best = f"best at epoch {run.history.best_epoch} of {len(run.history.rows)}"
     console.say(f"trained {run.history.seconds:.1f} s, {best}; {run.history.stopped}")
+    show_metrics(run, others)
+
+
+def show_metrics(run: Run, others: Mapping[str, dict[str, float]] | None = None) -> None:
+    """The metrics of a run, with those of `others` by name, and the updates that it has had."""
     if run.evaluation:
         rows = {"model": run.metrics, **interval_rows(run.evaluation.estimate)}
         rows |= others or {}
