@@ -240,6 +240,23 @@ def test_a_change_of_false_facts_alone_moves_nothing() -> None:
     assert not len(refitted.entities) and torch.equal(refitted.model.entity, model.entity)
 
 
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("reciprocal", [True, False])
+def test_scores_of_removed_facts_without_the_gradients_of_others(normalise: bool, reciprocal: bool) -> None:
+    graph = make_graph(40, sizes=(150, 0, 0))
+    model = build_model(ModelConfig("hole", 4, normalise=normalise, reciprocal=reciprocal), 40, 3, seed=0)
+    change = change_graph(graph, None, with_facts(graph, graph.train[:5]))
+    local = LocalRefit(model, change, TrainConfig(device="cpu"))
+    local.rows.data.mul_(0.9).add_(0.1)
+    assert local.forgetting is not None and 2 * len(local.entities) <= 40
+    facts = Triples.cat([change.removed, graph.train[-5:]])
+    for slot, scores in zip((Slot.HEAD, Slot.TAIL), local.forgetting.scores(facts), strict=True):
+        plain = local.scorer(facts).score_slot(slot)
+        torch.testing.assert_close(scores, plain)
+        gradients = [torch.autograd.grad(s.square().sum(), local.rows, retain_graph=True) for s in (scores, plain)]
+        torch.testing.assert_close(*gradients)
+
+
 def test_values_keep_their_quantile() -> None:
     source, target = torch.arange(101.0)[None], torch.arange(101.0)[None] * 10 - 500
     values = torch.tensor([[0.0, 50.0, 100.0, 1000.0]])

@@ -31,7 +31,7 @@ from harmonium.runtime.folders import locked_folder, reserve
 from harmonium.training.local_refit import Refitted, refit
 
 logger = logging.getLogger("harmonium")
-EVALUATED, MIN_EVALUATED = 4000, 500  # facts ranked after an update, at most and at least; `evaluate` ranks all
+EVALUATED, MIN_EVALUATED = 4000, 250  # facts ranked after an update, at most and at least; `evaluate` ranks all
 EVALUATED_SCORES = 1 << 28  # candidates compared with them, at most, unless for MIN_EVALUATED facts
 
 

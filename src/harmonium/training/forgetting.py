@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +11,14 @@ from torch import Tensor
 
 from harmonium.data.index import is_member
 from harmonium.data.triples import Triples
+from harmonium.kernels import dispatch
 from harmonium.training.negatives import SIDES
 
 if TYPE_CHECKING:
     from harmonium.training.local_refit import LocalRefit
 
 REFERENCE = 2048  # facts, at most, that show how log-odds of training facts and of validation facts are distributed
-REFERENCE_SCORES = 1 << 24  # scores of them that are computed, at most, unless for MIN_VALID facts
+REFERENCE_SCORES = 1 << 23  # scores of them that are computed, at most, unless for MIN_VALID facts
 MIN_VALID = 50
 LINKED = 1 / 3  # part of the way that a fact falls if another one links its entities, where none shows how far
 MAX_SCORES = 1 << 25  # held at once for removed facts
@@ -30,6 +32,7 @@ class Forgetting:
         self.known = {slot: refit.change.graph.known_answers(slot).to(refit.device) for slot in SIDES}
         self.batch_size = max(1, MAX_SCORES // refit.n_entities)
         with torch.no_grad():
+            self.vectors = refit.model.scorer(refit.table(refit.model, refit.rows, None)).entities  # at the start
             self.targets = self._targets()
 
     def _targets(self) -> Tensor:
@@ -75,16 +78,27 @@ class Forgetting:
 
     def _log_odds(self, facts: Triples) -> Tensor:
         """(2, n): of the head and of the tail of each fact against all entities that are not known answers."""
-        facts = facts.to(self.refit.device)
-        scorer, rows = self.refit.scorer(facts), list[Tensor]()
-        for slot in SIDES:
-            scores = scorer.score_slot(slot)
+        facts, rows = facts.to(self.refit.device), list[Tensor]()
+        for slot, scores in zip(SIDES, self.scores(facts), strict=True):
             excluded = torch.zeros_like(scores, dtype=torch.bool)
             excluded[self.known[slot].of(facts)] = True
             truth = facts[slot][:, None]
             others = scores.masked_fill(excluded.scatter(1, truth, True), -torch.inf)
             rows.append(scores.gather(1, truth)[:, 0] - others.logsumexp(1))
         return torch.stack(rows).clamp(min=-100, max=100)
+
+    def scores(self, facts: Triples) -> Iterator[Tensor]:
+        """(n, n_entities) for each side; gradients of entities that do not move are not computed."""
+        refit = self.refit
+        if 2 * len(refit.entities) > refit.n_entities:
+            scorer = refit.scorer(facts)
+            yield from (scorer.score_slot(slot) for slot in SIDES)
+            return
+        ids = torch.cat([refit.entities.to(refit.device), facts.head, facts.tail]).unique()
+        scorer = refit.scorer_of(refit.model, refit.table(refit.model, refit.rows, ids), facts, ids)
+        for slot in SIDES:
+            fixed = dispatch.all_scores(scorer.form, scorer.slot_map(slot), self.vectors)
+            yield fixed.index_copy(1, ids, scorer.score_slot(slot))
 
 
 def transport(values: Tensor, source: Tensor, target: Tensor) -> Tensor:
