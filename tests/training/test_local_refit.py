@@ -190,7 +190,7 @@ def test_relations_move_where_they_are_no_more_shared_than_the_entities() -> Non
 
 def test_a_part_of_the_entities_competes_in_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_refit, "ALL_CANDIDATES", 100)
-    monkeypatch.setattr(local_refit, "MANY_CANDIDATES", 10)
+    monkeypatch.setattr(local_refit, "FULL_CANDIDATES", 10)
     graph, batch = make_graph(200, sizes=(60, 0, 0)), Triples.from_rows([[7, 0, 199]])
     change = change_graph(replace(graph, train=graph.train[1:]), with_facts(graph, graph.train[:1]), None)
     model = build_model(ModelConfig("complex", 4), 200, 3, seed=0)

@@ -44,16 +44,16 @@ STEPS = 100
 PASSES, MIN_BATCH = 8, 64  # how often each changed fact is in a batch; the least number of them in one
 REPLAYED, MIN_REPLAYED = 3, 128  # facts that stay in a batch, for each changed one and at least
 LARGEST_BATCH = 0.01  # share of all training facts that a batch has at most, of changed ones and of others
-CANDIDATES = 1024  # entities that compete with the truth, beside those of the batch, where training samples negatives
-ALL_CANDIDATES, MANY_CANDIDATES = 8192, 2048  # where training has all compete: in graphs of so many; else that many do
+# Entities that compete with the truth, beside those of the batch: where training samples negatives, and where it does not
+CANDIDATES, FULL_CANDIDATES = 1024, 2048
+ALL_CANDIDATES = 8192  # where training does not, all compete in graphs of at most this many
 RATE = 0.5  # learning rate, times the root mean square of the vectors; decays linearly to zero
 STIFFNESS = 270.0  # what Adagrad has accumulated at the start, in squared gradients of single facts
 ADDED, NEW = 1.5, 1.5  # weight of an added fact, compared with one that stays; once more, of a new entity or relation
 FORGETTING = 0.25  # weight of the squared log-odds by which a removed fact is above its target
 MOVED_RELATION = 0.5  # share of the facts of a relation that must have changed for its vector to move
-SHARED = (
-    4.0  # or: how many times as many facts it has, at most, as the rarer entities of its changed facts, in the mean
-)
+# or: its facts, at most, for each fact of the rarer entities of its changed facts
+FACTS_PER_ENTITY_FACT = 4.0
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class LocalRefit:
         of_entities = degrees(Triples.cat([replace(self.kept, weight=None), changed]), self.n_entities)
         fewer = of_entities[changed.head].minimum(of_entities[changed.tail])
         of_ends = torch.zeros(self.n_relations, dtype=torch.int64).index_add_(0, changed.relation, fewer)
-        is_shared_alike = n_facts * n_changed <= SHARED * of_ends
-        return ((n_changed > MOVED_RELATION * n_facts) | (is_shared_alike & (n_changed > 0))).nonzero()[:, 0]
+        has_few_facts = n_facts * n_changed <= FACTS_PER_ENTITY_FACT * of_ends
+        return ((n_changed > MOVED_RELATION * n_facts) | (has_few_facts & (n_changed > 0))).nonzero()[:, 0]
 
     def _optimisers(self, changed: Triples) -> list[_RowAdagrad]:
         """One for the moved entities and, where relations move, one for the relations."""
@@ -279,7 +279,7 @@ class LocalRefit:
 
     def draw_candidates(self, batches: list[Triples]) -> Tensor | None:
         """The entities that compete with the truth, ascending; None: all."""
-        limit, count = (ALL_CANDIDATES, MANY_CANDIDATES) if self.settings.loss == "full" else (CANDIDATES, CANDIDATES)
+        limit, count = (ALL_CANDIDATES, FULL_CANDIDATES) if self.settings.loss == "full" else (CANDIDATES, CANDIDATES)
         if self.n_entities <= limit:
             return None
         drawn = torch.randint(self.n_entities, (count,), generator=self.generator)

@@ -180,7 +180,8 @@ def show_updates(updates: tuple[Update, ...]) -> None:
 def show_update(record: UpdateRecord) -> None:
     """What an update changed."""
     rejected = record.rejected - record.removed
-    counts = f"{record.added:,} facts added, {record.removed:,} removed, {max(0, rejected):,} more recorded as false"
+    facts = "fact" if record.added == 1 else "facts"
+    counts = f"{record.added:,} {facts} added, {record.removed:,} removed, {max(0, rejected):,} more recorded as false"
     console.say(counts, "bold")
     for kind, names in (("entities", record.new_entities), ("relations", record.new_relations)):
         if names:
