@@ -191,13 +191,14 @@ def test_nothing_that_was_acknowledged_is_lost_by_kills(path: Path) -> None:
     chance, acknowledged = random.Random(0), set()
     for round in range(20):
         name = f"reviewer {round}"
-        process = subprocess.Popen([sys.executable, "-c", JUDGE_FOREVER, path, name], stdout=subprocess.PIPE, text=True)
-        if round >= 5:  # the first ones are killed by the clock, from before the file is there
-            process.stdout.readline()
-            acknowledged.add(f"{name} 0")
-        time.sleep(chance.random() * (0.3 if round < 5 else 0.1))
-        os.kill(process.pid, signal.SIGKILL)
-        lines = process.communicate(timeout=60)[0].splitlines()
+        command = [sys.executable, "-c", JUDGE_FOREVER, path, name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            if round >= 5:  # the first ones are killed by the clock, from before the file is there
+                process.stdout.readline()
+                acknowledged.add(f"{name} 0")
+            time.sleep(chance.random() * (0.3 if round < 5 else 0.1))
+            os.kill(process.pid, signal.SIGKILL)
+            lines = process.stdout.read().splitlines()  # unlike `communicate`, with what `readline` has read ahead
         acknowledged |= {f"{name} {line}" for line in lines if line.isdecimal()}
         with ReviewStore.open(path) as store:  # which checks that it is whole
             kept = {each.head: each.verdict for each in store.judgements()}

@@ -49,7 +49,7 @@ def test_output_on_a_full_disk_is_an_error() -> None:
     words = [sys.executable, "-m", "harmonium", "info", "atlas"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
-    message = "error: the output: cannot be read or written (No space left on device)\n"
+    message = "error: the output cannot be written (No space left on device)\n"
     assert (done.returncode, done.stderr) == (2, message)
 
 

@@ -126,7 +126,8 @@ def main() -> None:
         _fail(str(error), rank)
     except OSError as error:  # most often: the output goes to a file on a full disk
         _drop_output()
-        _fail(f"{error.filename or 'the output'}: cannot be read or written ({error.strerror or error})", rank)
+        what = "the output cannot be" if error.filename is None else f"{error.filename}: cannot be read or"
+        _fail(f"{what} written ({error.strerror or error})", rank)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(stop.code)
