@@ -106,6 +106,16 @@ def test_facts_that_stay_ask_for_nothing_at_the_start(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(now, then, strict=True))
 
 
+@pytest.mark.parametrize(("graph", "steps"), [(make_graph(12, sizes=(200, 0, 0)), 6), (family(40), 2)])
+def test_small_dense_graphs_take_more_steps(graph: Graph, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_refit, "STEPS", 2)
+    config, done = config_of("n3"), list[int]()
+    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
+    change = change_graph(graph, None, with_facts(graph, graph.train[:1]))
+    refit(model, change, config.train, done.append)
+    assert sum(done) == steps
+
+
 def test_other_facts_of_moved_entities_keep_their_ranks() -> None:
     graph, config = family(40), config_of("n3")
     changed = torch.arange(len(graph.train)) % 20 == 0

@@ -41,6 +41,7 @@ from harmonium.training.relative_weights import normalised
 from harmonium.training.replay import Cycle, Replay, degrees
 
 STEPS = 100
+SMALL, SMALL_STEPS = 4096, 3  # in graphs of at most this many facts where relations move: this many times the steps
 PASSES, MIN_BATCH = 8, 64  # how often each changed fact is in a batch; the least number of them in one
 REPLAYED, MIN_REPLAYED = 3, 128  # facts that stay in a batch, for each changed one and at least
 LARGEST_BATCH = 0.01  # share of all training facts that a batch has at most, of changed ones and of others
@@ -68,7 +69,7 @@ class Refitted:
 def refit(
     model: GradientGraph, change: GraphChange, settings: TrainConfig, progress: Callable[[int], None] | None = None
 ) -> Refitted:
-    """The model for the graph after a change; `progress` is called after each of the STEPS steps."""
+    """The model for the graph after a change; `progress` is called after each step."""
     if not len(change.added) and not len(change.removed):
         none = torch.empty(0, dtype=torch.int64)
         return Refitted(extend_model(model, change), none, none)
@@ -95,6 +96,7 @@ class LocalRefit:
         self.replay = Replay(self.kept, changed, self.n_entities, self.generator)
         self.entities = torch.cat([changed.head, changed.tail]).unique()
         self.relations = self._moved_relations(changed)
+        self.steps = STEPS * (SMALL_STEPS if len(self.relations) and len(train) <= SMALL else 1)
 
         self.model = extend_model(model, change).requires_grad_(False).move_to(self.device, settings.entity_storage)
         table = self.model.entity
@@ -155,13 +157,13 @@ class LocalRefit:
         return torch.cat([rows, rows + self.n_relations]) if self.model.reciprocal else rows
 
     def solve(self, progress: Callable[[int], None] | None = None) -> Refitted:
-        for step in range(STEPS):
+        for step in range(self.steps):
             totals = [torch.zeros_like(optimiser.rows) for optimiser in self.optimisers]
             for weight, gradients in self._terms():
                 for total, gradient in zip(totals, gradients, strict=True):
                     total.add_(gradient, alpha=weight)
             for optimiser, total in zip(self.optimisers, totals, strict=True):
-                optimiser.step(total, RATE * (1 - step / STEPS))
+                optimiser.step(total, RATE * (1 - step / self.steps))
             if progress:
                 progress(1)
         return self._result()
@@ -275,7 +277,7 @@ class LocalRefit:
     def batch_size(self, count: int) -> int:
         """How many of so many facts are in a batch."""
         largest = math.ceil(LARGEST_BATCH * self.n_train)
-        return max(MIN_BATCH, min(largest, math.ceil(PASSES * count / STEPS)))
+        return max(MIN_BATCH, min(largest, math.ceil(PASSES * count / self.steps)))
 
     def draw_candidates(self, batches: list[Triples]) -> Tensor | None:
         """The entities that compete with the truth, ascending; None: all."""
