@@ -150,6 +150,7 @@ def main() -> None:
             same = ("row", "start", "graph", "seed", "overrides")
             cells = [other for other in cells if any(other[name] != cell[name] for name in same)] + [cell]
             result = {
+                "command": cell["command"],
                 "device": environment(pick_device(options.device))["device"],
                 "protocol": {"typed": describe_protocol(TYPED), "full": describe_protocol(EvaluateConfig())},
                 "starts": STARTS,

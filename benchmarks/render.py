@@ -489,6 +489,24 @@ def updates() -> str:
     return f"MRR before the update / after it / of a model trained again:\n\n{table(head, rows)}\n\n{about}"
 
 
+def update_chains() -> str:
+    """The last of many updates in a row: means over seeds, updated and trained again."""
+    rows, runs = [], result("update-chains")["runs"]
+    for bench in runs:
+        count = max(case["updates"] for case in bench["results"])
+        cases = [case for case in bench["results"] if case["updates"] == count]
+        cells = []
+        for facts in ("added", "removed", "test_concerned"):
+            means = [mean(case["mrr"][facts][kind] for case in cases) for kind in ("updated", "retrained")]
+            cells.append(" / ".join(f"{value:.3f}" for value in means))
+        faster = mean(case["times_faster"] for case in cases)
+        rows.append([bench["graph"], count, len(cases), *cells, f"{faster:.1f} x"])
+    head = ["graph", "updates", "seeds", "added facts", "removed facts", "test facts of their entities"]
+    text = table([*head, "slowest update, faster than training again"], rows)
+    commands = "`, `".join(bench["command"] for bench in runs)
+    return f"MRR updated / trained again:\n\n{text}\n\n{runs[0]['environment']['device']}. `{commands}`."
+
+
 def noise_weights() -> str:
     bench, rows = result("noise-weights"), []
     trainings = ["dropped", "weight .3", "weight .3 squared", "unmarked"]
@@ -733,7 +751,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],
-    "docs/how-to/update.md": [("updates", updates)],
+    "docs/how-to/update.md": [("updates", updates), ("update-chains", update_chains)],
 }
 
 
