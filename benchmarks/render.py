@@ -473,8 +473,8 @@ def _share(value: float | None) -> str:
     return "-" if value is None else "all" if value >= 1 else f"{value:.0%}"
 
 
-def updates() -> str:
-    bench, rows = result("bench-update"), []
+def updates(name: str = "bench-update") -> str:
+    bench, rows = result(name), []
     names = {"add": "facts added", "remove": "facts removed", "entities": "new entities", "relations": "new relations"}
     for case in sorted(bench["results"], key=lambda case: (list(names).index(case["kind"]), case["share"])):
         cells = []
@@ -751,7 +751,11 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],
-    "docs/how-to/update.md": [("updates", updates), ("update-chains", update_chains)],
+    "docs/how-to/update.md": [
+        ("updates", updates),
+        ("updates-cpu", partial(updates, "bench-update-cpu")),
+        ("update-chains", update_chains),
+    ],
 }
 
 
