@@ -197,6 +197,9 @@ def test_a_proxy_is_used_but_not_to_reach_internal_addresses(monkeypatch: pytest
         with client:
             received.append(client.recv(1 << 16))
             client.sendall(b"HTTP/1.1 503 No\r\n\r\n")
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):  # unread data would reset the connection
+                pass
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv(f"{scheme}_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
