@@ -57,6 +57,7 @@ from harmonium.training.fit import fit
 from harmonium.training.local_refit import refit
 
 KINDS = ("add", "remove", "entities", "relations")
+CHANGES = ("add", "remove", "of one entity", "entities", "relations", "mixed")  # of a chain
 RANKED = 10_000  # facts of each set, at most
 
 
@@ -257,9 +258,6 @@ def random_chain(graph: Graph, count: int, seed: int) -> tuple[Graph, list[tuple
     known_entities[torch.cat([train.head[start], train.tail[start]])] = True
     known_relations[train.relation[start]] = True
     return restricted(replace(graph, train=train[start]), known_entities, known_relations), changes
-
-
-CHANGES = ("add", "remove", "of one entity", "entities", "relations", "mixed")
 
 
 def restricted(graph: Graph, known_entities: Tensor, known_relations: Tensor) -> Graph:

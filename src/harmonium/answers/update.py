@@ -81,10 +81,8 @@ def update(
         )
     else:
         to_add = None if add is None else _load(add, run.graph, reading)
-        unweighted = {
-            key: value for key, value in reading.items() if key != "weight_column"
-        }  # a removed fact needs none
-        to_remove = None if remove is None else _load(remove, run.graph, unweighted)
+        unweighted = {key: value for key, value in reading.items() if key != "weight_column"}
+        to_remove = None if remove is None else _load(remove, run.graph, unweighted)  # which needs no weights
         change = change_graph(run.graph, to_add, to_remove, reading.get("on_bad", "error"))
         updated = _updated(run, change, progress, command)
     if out is None:
