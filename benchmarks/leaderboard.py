@@ -2,8 +2,8 @@
 
 Trains a preset with each seed, ranks all test facts (filtered, all entities, unseen ones kept) with realistic and with
 pessimistic ties, and writes the row into results/leaderboard.json, in place of an earlier one of the same command.
-Several presets make a row each. `--ensemble` also adds the product of all models, of all seeds and presets, with weights
-learned on validation facts.
+Several presets make a row each, and `--rules` one of learned path rules. `--ensemble` also adds the product of all models,
+of all seeds and presets, and of the rules, with weights learned on validation facts.
 Needs torch, numpy and safetensors only, where the dataset is a .graph file.
 """
 
@@ -38,6 +38,7 @@ from harmonium.run.environment import environment
 from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
+from harmonium.training.path_rules import learn_path_rules
 from harmonium.training.search import for_vectors, select
 from harmonium.training.train import add_harmony, given_settings, read_recipe
 
@@ -52,16 +53,25 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Expert:
+    """A model and what it cost."""
+
+    scorer: Scorer
+    seconds: float  # of search and training; reading the graph and ranking do not count
+    parameters: int
+
+
+@dataclass(frozen=True)
 class Training:
-    """A trained model and what it cost."""
+    """A trained model and its settings."""
 
     model: GradientGraph
     config: Config  # as it was trained, choices of a search included
-    seconds: float  # of search and training; reading the graph and ranking do not count
+    seconds: float
 
     @property
-    def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
+    def expert(self) -> Expert:
+        return Expert(self.model, self.seconds, sum(parameter.numel() for parameter in self.model.parameters()))
 
 
 def train(graph: Graph, preset: str, overrides: Sequence[str], minutes: float | None) -> Training:
@@ -89,68 +99,83 @@ def rank(scorer: Scorer, graph: Graph, device: torch.device) -> dict[str, float]
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    """A row for the single models of each preset and, if asked for, one for the product of all."""
-    graph, rows, trainings = load(options.dataset), [], []
+    """A row for the single models of each preset, one for path rules and one for the product of all, if asked for."""
+    graph, rows, experts = load(options.dataset), [], []
+    device = pick_device(given_settings(None, None, options.set, {})[1].get("train.device", "auto"))
     for preset in options.preset:
-        row, of_preset = measure_preset(graph, preset, options)
+        row, of_preset = measure_preset(graph, preset, options, device)
         rows.append(row)
-        trainings += of_preset
+        experts += of_preset
+    if options.rules:
+        row, rules = measure_rules(graph, options, device)
+        rows.append(row)
+        experts.append(rules)
     if options.ensemble:
-        common = {**rows[0], "preset": " + ".join(options.preset), "model": " * ".join(row["model"] for row in rows)}
-        rows.append(common | combine(trainings, graph, pick_device(trainings[0].config.train.device)))
+        names = {"preset": " + ".join(row["preset"] for row in rows), "model": " * ".join(row["model"] for row in rows)}
+        rows.append({**rows[0], "seeds": options.seeds} | names | combine(experts, graph, device))
         del rows[-1]["per_seed"]
         print(f"{graph.name} ensemble MRR {rows[-1]['mrr']:.4f}, weights {rows[-1]['weights']}", flush=True)
     return rows
 
 
-def measure_preset(graph: Graph, preset: str, options: argparse.Namespace) -> tuple[Row, list[Training]]:
+def measure_preset(
+    graph: Graph, preset: str, options: argparse.Namespace, device: torch.device
+) -> tuple[Row, list[Expert]]:
     """The row of the single models of a preset, and the models."""
-    trainings, per_seed = [], []
+    experts, per_seed = [], []
     for seed in range(options.seeds):
         training = train(graph, preset, [*options.set, f"train.seed={seed}"], options.minutes)
-        device = pick_device(training.config.train.device)
         per_seed.append({"seed": seed, **rank(training.model, graph, device), "seconds": round(training.seconds, 1)})
         print(f"{graph.name} {preset} {json.dumps(per_seed[-1])}", flush=True)
-        trainings.append(training)
+        experts.append(training.expert)
         if not options.ensemble:
             training.model.cpu()
     averages = {name: mean(row[name] for row in per_seed) for name in (*METRICS, "mrr_pessimistic")}
-    seconds = round(mean(training.seconds for training in trainings), 1)
-    row = describe(graph, trainings[0], device, preset, options) | averages
-    return row | {"seconds": seconds, "ensemble": False, "per_seed": per_seed}, trainings
+    seconds = round(mean(expert.seconds for expert in experts), 1)
+    config = training.config
+    settings = {group: asdict(getattr(config, group)) for group in ("model", "train")}
+    row = describe(graph, device, options) | {"model": model_name(config), "preset": preset, "settings": settings}
+    row |= averages | {"seconds": seconds, "parameters": experts[0].parameters}
+    return row | {"ensemble": False, "per_seed": per_seed}, experts
 
 
-def combine(trainings: Sequence[Training], graph: Graph, device: torch.device) -> Row:
-    """The product of the models, and what it cost in all."""
-    models = [training.model for training in trainings]
+def measure_rules(graph: Graph, options: argparse.Namespace, device: torch.device) -> tuple[Row, Expert]:
+    """The row of path rules, which have no seed, and the rules."""
     started = time.perf_counter()
-    weights = learn_weights(models, graph, device).weights
-    seconds = sum(training.seconds for training in trainings) + time.perf_counter() - started
-    return rank(Ensemble(models, weights), graph, device) | {
+    rules = learn_path_rules(graph, device)
+    expert = Expert(rules, time.perf_counter() - started, len(rules))
+    row = describe(graph, device, options) | {"model": "path rules", "preset": "path-rules", "settings": {}}
+    row |= rank(rules, graph, device) | {"seconds": round(expert.seconds, 1), "parameters": len(rules)}
+    print(f"{graph.name} path rules MRR {row['mrr']:.4f}, {len(rules)} rules, {row['seconds']} s", flush=True)
+    return row | {"overrides": [], "seeds": 1, "ensemble": False, "per_seed": []}, expert
+
+
+def combine(experts: Sequence[Expert], graph: Graph, device: torch.device) -> Row:
+    """The product of the models, and what it cost in all."""
+    scorers = [expert.scorer for expert in experts]
+    started = time.perf_counter()
+    weights = learn_weights(scorers, graph, device).weights
+    seconds = sum(expert.seconds for expert in experts) + time.perf_counter() - started
+    return rank(Ensemble(scorers, weights), graph, device) | {
         "seconds": round(seconds, 1),
-        "parameters": sum(training.parameters for training in trainings),
+        "parameters": sum(expert.parameters for expert in experts),
         "ensemble": True,
         "weights": [round(weight, 4) for weight in weights],
     }
 
 
-def describe(graph: Graph, training: Training, device: torch.device, preset: str, options: argparse.Namespace) -> Row:
-    """What was trained, how and where."""
-    config = training.config
+def describe(graph: Graph, device: torch.device, options: argparse.Namespace) -> Row:
+    """What was ranked, how and where."""
     return {
         "dataset": options.name or NAMES.get("".join(filter(str.isalnum, graph.name.lower())), graph.name),
-        "model": model_name(config),
-        "preset": preset,
         "overrides": options.set,
         "minutes": options.minutes,
         "ties": PROTOCOL.ties,
         "protocol": describe_protocol(PROTOCOL),
         "queries": 2 * len(graph.test),
         "seeds": options.seeds,
-        "parameters": training.parameters,
         **{key: value for key, value in environment(device).items() if key in ("device", "torch", "commit")},
         "command": portable_command("leaderboard.py", options.arguments),
-        "settings": {group: asdict(getattr(config, group)) for group in ("model", "train")},
     }
 
 
@@ -191,16 +216,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dataset", required=True, help="dataset name, folder, file of triples or .graph file")
     parser.add_argument("--name", help="name of the dataset in the table; default: the graph's")
     parser.add_argument(
-        "--preset", required=True, nargs="+", help="preset, recipe or file of settings; several: a row each"
+        "--preset", default=[], nargs="+", help="preset, recipe or file of settings; several: a row each"
     )
+    parser.add_argument("--rules", action="store_true", help="also learn and rank path rules")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds: 0, 1, ...")
     parser.add_argument("--ensemble", action="store_true", help="also rank the product of all models")
     parser.add_argument("--minutes", type=float, help="time budget of a preset that searches")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings that stay fixed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of rows")
     options = parser.parse_args(arguments)
-    if options.seeds < 1 or (options.ensemble and options.seeds < 2):
-        parser.error("--seeds is at least 1, and at least 2 with --ensemble")
+    if not options.preset and not options.rules:
+        parser.error("--preset or --rules says what to rank")
+    n_models = options.seeds * len(options.preset) + options.rules
+    if options.seeds < 1 or (options.ensemble and n_models < 2):
+        parser.error("--seeds is at least 1, and --ensemble needs two models: of several seeds, presets or rules")
     options.arguments = [word for word in arguments if word not in ("--results", str(options.results))]
     keep(options.results, measure(options))
 

@@ -620,7 +620,8 @@ def leaderboard() -> str:
 
 
 def _own_row(row: dict[str, Any]) -> list[str]:
-    kind = f"product of {len(row['weights'])} models" if row["ensemble"] else f"mean of {row['seeds']} seeds"
+    seeds = f"mean of {row['seeds']} seeds" if row["seeds"] > 1 else "one model"
+    kind = f"product of {len(row['weights'])} models" if row["ensemble"] else seeds
     spread = ""
     if not row["ensemble"] and len(row["per_seed"]) > 1:
         values = [seed["mrr"] for seed in row["per_seed"]]

@@ -21,12 +21,14 @@ from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
 from harmonium.evaluation.expert_weights import learn_weights
 from harmonium.evaluation.rounding_check import check_rounding
+from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.errors import HarmoniumError, whole_number
 from harmonium.runtime.setting_values import build
 from harmonium.runtime.untrusted import is_file
+from harmonium.training.path_rules import learn_path_rules
 
 
 def evaluate(
@@ -36,12 +38,14 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     weights: Sequence[float] | str = "equal",
     rounding_check: int | None = None,
+    rules: bool = False,
     **protocol: Any,
 ) -> Evaluation:
     """Rank a split of the run's graph, or of another graph with the same names, under a protocol.
 
     Several runs are ranked together as a product of experts with `weights`: one number per run, "equal" (all 1) or
-    "learned" (on the validation facts of the first run's graph).
+    "learned" (on the validation facts of the first run's graph). With `rules` one more expert are path rules, learned from
+    the train facts of that graph; the weights are then learned, or given as numbers of which the last is theirs.
     `data` may also be the name of a split. A file, or facts in memory (a list, a frame, an array), are ranked whole, and
     the facts of the run's graph are filtered as well; options of `load` say how to read it, and on_bad="skip" leaves out
     facts with unknown names.
@@ -55,8 +59,16 @@ def evaluate(
     reading, protocol = split_keywords(protocol)
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
-    experts = product_of_experts(runs, _expert_weights(runs, weights, chosen))
-    scorer = experts if len(runs) > 1 else runs[0].model
+    scorers = list(product_of_experts(runs).experts)
+    if rules:
+        if rounding_check is not None:
+            raise HarmoniumError(
+                "a rounding check compares models, and path rules have whole counts; drop one of the two"
+            )
+        scorers.append(learn_path_rules(runs[0].graph))
+        weights = "learned" if weights == "equal" else weights
+    experts = Ensemble(scorers, _expert_weights(scorers, runs[0].graph, weights, chosen))
+    scorer = experts if len(scorers) > 1 else scorers[0]
     graph = _graph_to_rank(runs[0].graph, data, chosen.split, reading)
     with distributed.process_group() as world:
         evaluation = evaluate_scorer(scorer, graph, chosen, chunk=chunk, progress=progress, world=world)
@@ -69,19 +81,18 @@ def evaluate(
 
 
 def _expert_weights(
-    runs: Sequence[Run], weights: Sequence[float] | str, protocol: EvaluateConfig
+    experts: Sequence[Scorer], graph: Graph, weights: Sequence[float] | str, protocol: EvaluateConfig
 ) -> Sequence[float] | None:
-    """One weight per run; None: all 1."""
+    """One weight per expert; None: all 1."""
     if not isinstance(weights, str):
         return weights
     if weights not in ("equal", "learned"):
         raise HarmoniumError(f"weights are equal, learned or one number per run, not '{weights}'")
-    if weights == "equal" or len(runs) < 2:
+    if weights == "equal" or len(experts) < 2:
         return None
     if protocol.split == "valid":
         raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
-    models = product_of_experts(runs).experts
-    return learn_weights(models, runs[0].graph).weights
+    return learn_weights(experts, graph).weights
 
 
 def _graph_to_rank(graph: Graph, data: Any, split: str, reading: dict[str, Any]) -> Graph:

@@ -57,6 +57,15 @@ class CsrIndex:
         within = torch.rand(len(count), generator=generator, device=count.device) * count
         return self.values[start + within.long().minimum(count - 1)]
 
+    def sample(self, keys: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Like `lookup`, but of a key with more than `count` values only so many, drawn with replacement."""
+        start, total = self._spans(keys)
+        drawn = total.clamp(max=count)
+        row = torch.repeat_interleave(torch.arange(len(keys)), drawn)
+        within = torch.arange(len(row)) - (drawn.cumsum(0) - drawn)[row]
+        random = (torch.rand(len(row), generator=generator, dtype=torch.float64) * total[row]).long()
+        return row, self.values[start[row] + torch.where(total[row] > count, random.clamp(max=total[row] - 1), within)]
+
     def contains(self, keys: Tensor, values: Tensor) -> Tensor:
         """Whether each value was seen with its key: a binary search among the key's values."""
         low, count = self._spans(keys)

@@ -8,7 +8,8 @@ g = softmax - truth of the scores reaches everything else through the tensors G_
 
 so N multiplies vectors, never (rank, queries, candidates) tensors, and the cost is 3 (1 + rank) matrix products. Those
 tensors exist for one block of queries at a time; the products are kept for the backward pass where they are few and
-computed again otherwise. In training on a GPU the operands of the products are bfloat16, their sums float32.
+computed again otherwise. In training the operands of the products are bfloat16 where the hardware multiplies such numbers;
+their sums are float32, which a CPU rounds to bfloat16 as well.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from harmonium.kernels.precision import may_round
+from harmonium.kernels import precision
 from harmonium.kernels.triton_backend import has_triton
 
-BLOCK = {"cpu": 1 << 22, "cuda": 1 << 28}  # products computed at once: on a CPU 16 MB, on a GPU 1 GB
+BLOCK = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
 KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
 
@@ -95,8 +96,10 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def operand_dtype(vectors: Tensor) -> torch.dtype:
-    """bfloat16 where a GPU may round the operands of products."""
-    rounds = vectors.is_cuda and vectors.dtype == torch.float32 and may_round()
+    """bfloat16 where the operands of products may be rounded and the device multiplies such numbers in hardware."""
+    if not vectors.is_cuda:
+        return precision.operand_dtype(vectors)
+    rounds = vectors.dtype == torch.float32 and precision.may_round()
     return torch.bfloat16 if rounds else vectors.dtype
 
 
@@ -170,10 +173,10 @@ def _multiply(vectors: Tensor, operand: Tensor) -> Tensor:
 
 
 def _matmul(left: Tensor, right: Tensor) -> Tensor:
-    """The product, in float32 where the operands are bfloat16."""
-    if left.dtype == torch.bfloat16:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left @ right
+    """The product, in float32 where the operands are bfloat16; a CPU rounds it to bfloat16 in between."""
+    if left.dtype != torch.bfloat16:
+        return left @ right
+    return torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else torch.mm(left, right).float()
 
 
 def mix_directions(core: Tensor, vectors: Tensor, dtype: torch.dtype) -> Tensor:

@@ -286,6 +286,9 @@ def evaluate(
     weights: Annotated[
         str, option("equal|learned|X,X", "Weights of several runs: equal, learned on validation facts, or numbers.")
     ] = "equal",
+    rules: Annotated[
+        bool, flag("Also learn path rules from the facts, and rank their product with the runs; takes minutes.")
+    ] = False,
     rounding_check: Annotated[
         int | None,
         option(
@@ -305,10 +308,12 @@ def evaluate(
     Example: harmonium evaluate runs/demo --by relation
 
     Example: harmonium evaluate runs/one runs/two --weights learned
+
+    Example: harmonium evaluate runs/demo --rules
     """
-    with console.bar("ranking") as progress:
+    with console.bar("learning path rules and ranking" if rules else "ranking") as progress:
         evaluation = harmonium.evaluate(
-            runs, data, chunk, progress, _parse_weights(weights), rounding_check,
+            runs, data, chunk, progress, _parse_weights(weights), rounding_check, rules,
             split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
             **reading,
         )  # fmt: skip
