@@ -17,7 +17,9 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.evaluation.expert_weights import learn_weights
 from harmonium.runtime.errors import HarmoniumError
+from harmonium.training.path_rules import learn_path_rules
 from small import family, make_run, random_model
 
 GRAPH = family()
@@ -45,6 +47,23 @@ def test_several_runs_are_evaluated_as_their_product() -> None:
     assert result.metrics == evaluate_scorer(product_of_experts(RUNS), GRAPH, result.protocol).metrics
     alone = harmonium.evaluate(RUNS[0]).metrics
     assert harmonium.evaluate(RUNS[:1]).metrics == harmonium.evaluate(RUNS[:2], weights=[1, 0]).metrics == alone
+
+
+def test_path_rules_are_one_more_expert() -> None:
+    rules = learn_path_rules(GRAPH)
+    result = harmonium.evaluate(RUNS[:2], rules=True)
+    weights = learn_weights([*MODELS[:2], rules], GRAPH).weights
+    assert result.weights == pytest.approx(weights)
+    assert result.metrics == evaluate_scorer(Ensemble([*MODELS[:2], rules], weights), GRAPH, result.protocol).metrics
+    alone = harmonium.evaluate(RUNS[0], rules=True, weights=[0, 1])
+    assert alone.metrics == evaluate_scorer(rules, GRAPH, alone.protocol).metrics
+    assert alone.metrics["mrr"] > harmonium.evaluate(RUNS[0]).metrics["mrr"]  # an untrained model
+    with pytest.raises(HarmoniumError, match="2 experts need as many weights, not 1"):
+        harmonium.evaluate(RUNS[0], rules=True, weights=[1])
+    with pytest.raises(HarmoniumError, match="drop one of the two"):
+        harmonium.evaluate(RUNS[0], rules=True, rounding_check=5)
+    with pytest.raises(HarmoniumError, match="rank test"):
+        harmonium.evaluate(RUNS[0], rules=True, split="valid")
 
 
 PEOPLE = list(GRAPH.entities.ids)

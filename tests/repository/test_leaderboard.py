@@ -15,6 +15,7 @@ import render
 import harmonium
 from harmonium.data import graph_file
 from harmonium.runtime.storage import write
+from harmonium.training.path_rules import learn_path_rules
 from small import family
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +121,25 @@ leaderboard.main({command})
     assert len(json.loads(Path(results).read_text(encoding="utf-8"))) == 2
 
 
+def test_path_rules_have_a_row_and_join_the_product(graph: Path, tmp_path: Path) -> None:
+    results = tmp_path / "rows.json"
+    command = ["--dataset", str(graph), *OPTIONS, "--seeds", "1", "--rules", "--ensemble", "--results", str(results)]
+    leaderboard.main(command)
+    rows = {row["preset"]: row for row in json.loads(results.read_text(encoding="utf-8"))}
+    assert set(rows) == {"plain", "path-rules", "plain + path-rules"}
+    run = harmonium.train(graph, "plain", overrides=[*FIXED, "train.seed=0"], minutes=0.01)
+    alone, product = (harmonium.evaluate(run, rules=True, weights=weights) for weights in ([0, 1], "learned"))
+    assert rows["path-rules"]["mrr"] == pytest.approx(alone.metrics["mrr"])
+    assert rows["plain + path-rules"]["mrr"] == pytest.approx(product.metrics["mrr"])
+    assert rows["plain + path-rules"]["weights"] == pytest.approx(product.weights, abs=1e-4)
+    assert rows["path-rules"]["parameters"] == len(learn_path_rules(run.graph))
+
+
 @pytest.mark.parametrize("options", [["--seeds", "0"], ["--seeds", "1", "--ensemble"]])
 def test_too_few_seeds_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         leaderboard.main(["--dataset", "atlas", "--preset", "plain", *options])
     assert "--seeds is at least 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        leaderboard.main(["--dataset", "atlas"])
+    assert "--preset or --rules" in capsys.readouterr().err

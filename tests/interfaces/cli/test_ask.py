@@ -174,6 +174,9 @@ def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, 
     assert f"weights {shown}" in call("evaluate", run, other, "--weights", "learned").words
     assert "equal, learned or one number per run, not 'half'" in call("evaluate", run, other, "--weights", "half").err
     assert f"{run} x {other} on family" in call("evaluate", run, other).words
+    assert f"{run} x path rules on family" in call("evaluate", run, "--rules").words
+    printed = json.loads(call("evaluate", run, "--rules", "--format", "json").out)
+    assert printed == harmonium.evaluate(run, rules=True).to_json()
 
 
 @pytest.mark.parametrize(

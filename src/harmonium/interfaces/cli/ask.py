@@ -319,4 +319,5 @@ def evaluate(
         )  # fmt: skip
     if data is not None:
         console.warnings(evaluation.graph.notes)
-    console.output(evaluation, output_format, partial(show_evaluation, " x ".join(map(str, runs)), by))
+    experts = " x ".join([*map(str, runs), *["path rules"] * rules])
+    console.output(evaluation, output_format, partial(show_evaluation, experts, by))
