@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harmonium.kernels import cross_entropy, dispatch, torch_backend
+from harmonium.kernels import cross_entropy, dispatch, precision, torch_backend
 from harmonium.model.gradient_graph import GradientGraph
 from laws import random_triples
 from small import make_graph, random_model
@@ -64,6 +64,25 @@ def test_the_error_in_float32_is_that_of_the_reference(rank: int) -> None:
     for value, ours, theirs in zip(exact, measured, reference, strict=True):
         scale = value.abs().max()
         assert (ours - value).abs().max() <= 2 * (theirs - value).abs().max() + 1e-6 * scale
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_operands_are_rounded_where_candidates_are_many(rank: int, monkeypatch) -> None:
+    """On a CPU: gradients in training precision are near the exact ones, and exact for few candidates."""
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
+    for n_candidates, rounds in ((50, False), (cross_entropy.MANY_CANDIDATES, True)):
+        vectors, core, table, target = problem(9, n_candidates, 16, rank, torch.float32)
+        vectors, table = (tensor.requires_grad_() for tensor in (vectors, table))
+
+        def gradients(setting: str) -> list[Tensor]:
+            with precision.matmul_precision(setting):
+                loss = cross_entropy.cross_entropy(vectors, core / 10, table, target)  # noqa: B023
+                return [loss, *torch.autograd.grad(loss, [vectors, table])]  # noqa: B023
+
+        for exact, rounded in zip(gradients("highest"), gradients("high"), strict=True):
+            assert exact.dtype == rounded.dtype == torch.float32
+            assert rounded.equal(exact) != rounds
+            assert (rounded - exact).norm() < 0.03 * exact.norm()
 
 
 def test_no_candidate_is_composed(monkeypatch) -> None:

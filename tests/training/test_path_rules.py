@@ -14,6 +14,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.evaluation.ranking import rank
 from harmonium.model import path_rules as model_path_rules
 from harmonium.model.path_rules import Body, PathRules, Rules, Steps
 from harmonium.runtime.config import EvaluateConfig
@@ -151,6 +152,18 @@ def test_a_sample_of_wrong_answers_stands_for_all(monkeypatch: pytest.MonkeyPatc
         count = torch.zeros(len(facts)).index_add_(0, questions.question, questions.log_share.exp())
         known = torch.tensor([len(take(0, head)) for head in facts.head.tolist()])
         torch.testing.assert_close((count + questions.unreached - 1).long(), 9 - known)
+
+
+def test_ranks_are_in_the_order_of_the_queries() -> None:
+    """Queries are scored by relation, whatever their order."""
+    rules = learn_path_rules(GRAPH)
+    facts = GRAPH.train[torch.randperm(len(GRAPH.train), generator=torch.Generator().manual_seed(0))]
+    assert (facts.relation.diff() < 0).any()
+    for slot in (Slot.HEAD, Slot.TAIL):
+        ranks = rank(rules, facts, slot)
+        alone = [rank(rules, facts[row : row + 1], slot) for row in range(len(facts))]
+        assert ranks.better.tolist() == [int(each.better) for each in alone]
+        assert ranks.relation.equal(facts.relation)
 
 
 def family_tree(generations: int = 6) -> Graph:

@@ -35,6 +35,10 @@ class Ensemble(Scorer):
             if not isinstance(weight, Real) or not math.isfinite(weight):
                 raise HarmoniumError(f"the weight of an expert is a finite number, not {weight!r}")
 
+    @property
+    def works_by_relation(self) -> bool:
+        return any(expert.works_by_relation for expert in self.experts)
+
     def prepare(self) -> Ensemble:
         return Ensemble([expert.prepare() for expert in self.experts], self.weights)
 

@@ -41,6 +41,9 @@ def rank(
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")
     scorer = scorer.prepare()
+    if scorer.works_by_relation and not bool((triples.relation.diff() >= 0).all()):
+        order = triples.relation.argsort(stable=True)
+        return rank(scorer, triples[order], slot, known, candidates, chunk, progress)[order.argsort().cpu()]
     size = chunk_size(scorer, slot, triples) if chunk is None else whole_number("chunk", chunk, least=1)
     parts: list[Ranks] = []
     done = 0

@@ -24,6 +24,7 @@ from harmonium.kernels.triton_backend import has_triton
 
 BLOCK = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
 KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
+MANY_CANDIDATES = 1000  # products with fewer are as fast in float32 on a CPU
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
 
 
@@ -50,7 +51,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float, shares: Tensor
     ) -> Tensor:
-        dtype = operand_dtype(vectors)
+        dtype = operand_dtype(vectors, len(candidates))
         operand = _pad_rows(candidates, dtype)
         loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(len(target))
         kept: list[Tensor] = []
@@ -95,10 +96,10 @@ class _CrossEntropy(torch.autograd.Function):
         )
 
 
-def operand_dtype(vectors: Tensor) -> torch.dtype:
-    """bfloat16 where the operands of products may be rounded and the device multiplies such numbers in hardware."""
+def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
+    """bfloat16 where the operands of products may be rounded and the device multiplies such numbers faster."""
     if not vectors.is_cuda:
-        return precision.operand_dtype(vectors)
+        return precision.operand_dtype(vectors) if n_candidates >= MANY_CANDIDATES else vectors.dtype
     rounds = vectors.dtype == torch.float32 and precision.may_round()
     return torch.bfloat16 if rounds else vectors.dtype
 

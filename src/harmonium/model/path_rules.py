@@ -146,6 +146,10 @@ class PathRules(Scorer):
         self.rules = rules  # by open slot and relation
         self._steps = {torch.device("cpu"): steps}
 
+    @property
+    def works_by_relation(self) -> bool:
+        return True
+
     def __len__(self) -> int:
         return sum(len(rules.bodies) for rules in self.rules.values())
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 class Scorer(ABC):
     """Scores every candidate of an open slot: all that ranking needs. Only `score_slot` must be written."""
 
+    @property
+    def works_by_relation(self) -> bool:
+        """Whether queries of one relation cost less when they are scored together."""
+        return False
+
     @abstractmethod
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
         """(n, n_candidates): the score of every entity (or relation) in the open slot of each query."""

@@ -26,10 +26,10 @@ from harmonium.model.path_rules import BLOCK, OTHER_END, Body, PathRules, Rules,
 LENGTHS = 3, 5  # the longest body: at least and at most
 MANY_WALKS = 100_000  # bodies are no longer than the length at which the median entity of a fact starts so many walks
 EDGES = 100, 30, 10  # followed at most from each entity, at the first, second and third step from an end of a fact
-LARGEST_CODE = 2**62 // 2000  # of a body as one number, so that it fits 64 bits with the number of a fact
 MIN_SUPPORT = 3  # sampled facts that a body must connect
-MAX_RULES = 24_000, (50, 1000)  # in all; and of one relation at least and at most
-MAX_FACTS = 50_000, (200, 2000)  # whose answers are learned; likewise
+MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
+MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
+LARGEST_CODE = 2**62 // MAX_FACTS[1][1]  # of a body as one number, so that it fits 64 bits with the number of a fact
 WRONG_ANSWERS = 200  # of a question, sampled from those that walks reach
 PRIOR_PRECISION = 5.0  # of each weight
 NEGLIGIBLE = 1e-3  # weight
