@@ -202,11 +202,29 @@ def test_facts_do_not_imply_themselves() -> None:
     assert metrics["mrr"] < 0.06  # chance: 0.03
 
 
+def test_graphs_without_anything_to_learn_have_no_rules() -> None:
+    graph = family_tree(3)
+    loops = Triples(torch.arange(7), torch.zeros(7, dtype=torch.int64), torch.arange(7))
+    for train in (graph.train[:0], graph.train[:1], loops):
+        rules = learn_path_rules(replace(graph, train=train))
+        assert len(rules) == 0
+        assert not rules.score_slot(Slot.TAIL, graph.valid).any()
+
+
 def test_facts_without_weight_count_as_absent() -> None:
     graph = family_tree()
     grandparents = (graph.train.relation == 1).double()
     weighted = replace(graph, train=replace(graph.train, weight=1 - grandparents))
     assert (Slot.TAIL, 1) not in learn_path_rules(weighted).rules
+
+
+def test_walks_of_different_facts_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last fact has no walk of two steps from its tail: numbers of facts must not be mistaken for each other."""
+    monkeypatch.setattr(path_rules, "MIN_SUPPORT", 1)
+    rows = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 1, 3], [3, 1, 0], [4, 0, 5]])
+    facts = Triples.from_rows(rows)
+    bodies = find_bodies(path_rules._edges(facts, 2), facts[facts.relation == 0], 2, 4, torch.Generator())
+    assert bodies == [(3, 3, 3)]  # 0 <- 3 <- 2 <- 1, all backwards
 
 
 def test_bodies_are_longer_where_walks_are_few() -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -124,8 +125,8 @@ def find_bodies(
         forwards.append(forwards[-1].extend(edges, count, n_steps, generator))
     for count in EDGES[: length // 2]:
         backwards.append(backwards[-1].extend(edges, count, n_steps, generator))
-    joined = [_connect(forwards[(n + 1) // 2], backwards[n // 2], n_relations) for n in range(1, length + 1)]
-    connected = torch.cat([code * len(facts) + fact for code, fact in joined]).unique()
+    halves = ((forwards[(n + 1) // 2], backwards[n // 2]) for n in range(1, length + 1))
+    connected = torch.cat([_connect(*half, len(facts), n_relations) for half in halves]).unique()
     codes, support = (connected // max(1, len(facts))).unique_consecutive(return_counts=True)
     codes, support = codes[support >= MIN_SUPPORT], support[support >= MIN_SUPPORT]
     ranked = codes[support.argsort(descending=True, stable=True)].tolist()
@@ -142,9 +143,9 @@ def _decode(code: int, n_steps: int) -> Body:
     return tuple(reversed(steps))
 
 
-def _connect(forwards: _Walks, backwards: _Walks, n_relations: int) -> tuple[Tensor, Tensor]:
-    """(m,) and (m,): walks from heads joined with walks from tails where they meet: the code of the body, the fact."""
-    n_facts, n_steps = int(backwards.fact.max()) + 1 if len(backwards.fact) else 1, 2 * n_relations
+def _connect(forwards: _Walks, backwards: _Walks, n_facts: int, n_relations: int) -> Tensor:
+    """(m,): walks from heads joined with walks from tails where they meet: the code of the body * n_facts + the fact."""
+    n_steps = 2 * n_relations
     meeting = CsrIndex.build(backwards.entities[-1] * n_facts + backwards.fact, torch.arange(len(backwards.fact)))
     first, second = meeting.lookup(forwards.entities[-1] * n_facts + forwards.fact)
     disjoint = torch.ones(len(first), dtype=torch.bool)
@@ -157,7 +158,7 @@ def _connect(forwards: _Walks, backwards: _Walks, n_relations: int) -> tuple[Ten
     code = torch.zeros_like(first)
     for step in steps:
         code = code * (n_steps + 1) + step + 1
-    return code, forwards.fact[first]
+    return code * n_facts + forwards.fact[first]
 
 
 # --------------------------------------------------------------------------- weights
@@ -171,8 +172,9 @@ class WalkQuestions:
     rule: Tensor  # (cells,): a rule that walks to it,
     strength: Tensor  # (cells,): and the strength of these walks
     n_rules: int
-    question: Tensor  # (answers,) of which question; the true answer of question q is answer q
+    question: Tensor  # (answers,): of which question
     log_share: Tensor  # (answers,): the log of how many answers each one stands for
+    truth: Tensor  # (questions,): the true answer
     unreached: Tensor  # (questions,): wrong answers that no walk reaches
     importance: Tensor  # (questions,): the weights of the facts relative to their mean
 
@@ -180,49 +182,61 @@ class WalkQuestions:
     def gather(
         cls, steps: Steps, graph: Graph, slot: Slot, facts: Triples, bodies: list[Body], generator: torch.Generator
     ) -> WalkQuestions:
+        """The questions for the given slot of facts of one relation; walks of a block of them are counted at once."""
         bodies = steps.from_known_end(bodies, slot)
+        facts = replace(facts, weight=facts.weights().to(facts.head.device) / facts.weights().mean())
+        size = max(1, BLOCK // steps.n_entities)
+        blocks = (facts[start : start + size] for start in range(0, len(facts), size))
+        return cls._join([cls._of_block(steps, graph, slot, block, bodies, generator) for block in blocks])
+
+    @classmethod
+    def _of_block(
+        cls, steps: Steps, graph: Graph, slot: Slot, facts: Triples, bodies: list[Body], generator: torch.Generator
+    ) -> WalkQuestions:
+        n, device, rows = steps.n_entities, facts.head.device, torch.arange(len(facts), device=facts.head.device)
         step = int(facts.relation[0]) + (steps.n_relations if slot is Slot.HEAD else 0)
-        n, device = steps.n_entities, facts.head.device
-        question: list[Tensor] = []
-        log_share: list[Tensor] = []
-        unreached: list[Tensor] = []
-        rows, columns = [facts.head.new_empty(0)], [facts.head.new_empty(0)]
-        values = [torch.empty(0, device=device)]
-        n_answers = len(facts)
-        for start in range(0, len(facts), max(1, BLOCK // n)):
-            block = facts[start : start + max(1, BLOCK // n)]
-            walked = list(steps.count_walks(bodies, block[OTHER_END[slot]], (step, block[slot])))
-            truth = torch.arange(len(block), device=device) * n + block[slot]
-            row, known = graph.known_answers(slot, ("train",), block.to("cpu")).to(device).of(block)
-            wrong = torch.zeros(len(block) * n, dtype=torch.bool, device=device)
-            for _, pairs, _ in walked:
-                wrong[pairs] = True
-            wrong[row * n + known] = False  # the true answer is among them
-            reached = wrong.nonzero()[:, 0]
-            n_reached = (reached // n).bincount(minlength=len(block))
-            drawn = reached[_draw_of_each(reached // n, WRONG_ANSWERS, generator)]
-            number = torch.full((len(block) * n,), -1, device=device)
-            number[truth] = torch.arange(start, start + len(block), device=device)
-            number[drawn] = torch.arange(n_answers, n_answers + len(drawn), device=device)
-            n_answers += len(drawn)
-            question.append(drawn // n + start)
-            log_share.append((n_reached / n_reached.clamp(max=WRONG_ANSWERS)).log()[drawn // n])
-            unreached.append(n - n_reached - row.bincount(minlength=len(block)))
-            for rule, pairs, walks in walked:
-                answer = number[pairs]
-                rows.append(answer[answer >= 0])
-                columns.append(torch.full_like(rows[-1], rule))
-                values.append(strength(walks[answer >= 0]))
-        own = torch.arange(len(facts), device=device)
+        walked = list(steps.count_walks(bodies, facts[OTHER_END[slot]], (step, facts[slot])))
+        row, known = graph.known_answers(slot, ("train",), facts.to("cpu")).to(device).of(facts)
+        is_wrong = torch.zeros(len(facts) * n, dtype=torch.bool, device=device)  # and a walk reaches it
+        for _, pairs, _ in walked:
+            is_wrong[pairs] = True
+        is_wrong[row * n + known] = False  # the true answer is among them
+        wrong = is_wrong.nonzero()[:, 0]
+        n_wrong = (wrong // n).bincount(minlength=len(facts))
+        drawn = wrong[_draw_of_each(wrong // n, WRONG_ANSWERS, generator)]
+        answers = torch.cat([rows * n + facts[slot], drawn])  # as pairs of a question and an entity
+        number = torch.full((len(facts) * n,), -1, device=device)
+        number[answers] = torch.arange(len(answers), device=device)
+        cells = [(rule, number[pairs], strength(walks)) for rule, pairs, walks in walked]
+        cells = [(rule, answer[answer >= 0], strengths[answer >= 0]) for rule, answer, strengths in cells]
+        shares = (n_wrong / n_wrong.clamp(max=WRONG_ANSWERS)).log()[drawn // n]
         return cls(
-            torch.cat(rows),
-            torch.cat(columns),
-            torch.cat(values),
+            torch.cat([rows[:0], *(answer for _, answer, _ in cells)]),
+            torch.cat([rows[:0], *(torch.full_like(answer, rule) for rule, answer, _ in cells)]),
+            torch.cat([shares[:0], *(strengths for _, _, strengths in cells)]),
             len(bodies),
-            torch.cat([own, *question]),
-            torch.cat([torch.zeros(len(facts), device=device), *log_share]),
-            torch.cat(unreached).double(),
-            (facts.weights() / facts.weights().mean()).to(device),
+            answers // n,
+            torch.cat([torch.zeros(len(facts), device=device), shares]),
+            rows,
+            (n - n_wrong - row.bincount(minlength=len(facts))).double(),
+            facts.weights(),
+        )
+
+    @classmethod
+    def _join(cls, blocks: list[WalkQuestions]) -> WalkQuestions:
+        """All questions of all blocks, answers and questions numbered through."""
+        first_answer = list(accumulate((len(block.question) for block in blocks), initial=0))
+        first_question = list(accumulate((len(block.truth) for block in blocks), initial=0))
+        return cls(
+            torch.cat([block.answer + first for block, first in zip(blocks, first_answer, strict=False)]),
+            torch.cat([block.rule for block in blocks]),
+            torch.cat([block.strength for block in blocks]),
+            blocks[0].n_rules,
+            torch.cat([block.question + first for block, first in zip(blocks, first_question, strict=False)]),
+            torch.cat([block.log_share for block in blocks]),
+            torch.cat([block.truth + first for block, first in zip(blocks, first_answer, strict=False)]),
+            torch.cat([block.unreached for block in blocks]),
+            torch.cat([block.importance for block in blocks]),
         )
 
     def most_likely_weights(self) -> Tensor:
@@ -244,13 +258,12 @@ class WalkQuestions:
     def loss(self, scores: Tensor) -> tuple[float, Tensor]:
         """The negative log-likelihood of the true answers under scores (answers,), and its gradient."""
         logits = (scores + self.log_share).double()
-        n_questions = len(self.unreached)
         highest = torch.zeros_like(self.unreached).scatter_reduce_(0, self.question, logits, "amax")
         share = (logits - highest[self.question]).exp()
         total = (self.unreached * (-highest).exp()).index_add_(0, self.question, share)
-        losses = highest + total.log() - logits[:n_questions]
+        losses = highest + total.log() - logits[self.truth]
         slope = share / total[self.question]
-        slope[:n_questions] -= 1
+        slope[self.truth] -= 1
         return float(losses @ self.importance.double()), (slope * self.importance[self.question]).float()
 
 
