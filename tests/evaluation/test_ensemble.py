@@ -55,7 +55,7 @@ def test_path_rules_are_one_more_expert() -> None:
     weights = learn_weights([*MODELS[:2], rules], GRAPH).weights
     assert result.weights == pytest.approx(weights)
     assert result.metrics == evaluate_scorer(Ensemble([*MODELS[:2], rules], weights), GRAPH, result.protocol).metrics
-    alone = harmonium.evaluate(RUNS[0], rules=True, weights=[0, 1])
+    alone = harmonium.evaluate(RUNS[0], rules=True, weights=np.array([0, 1]))
     assert alone.metrics == evaluate_scorer(rules, GRAPH, alone.protocol).metrics
     assert alone.metrics["mrr"] > harmonium.evaluate(RUNS[0]).metrics["mrr"]  # an untrained model
     with pytest.raises(HarmoniumError, match="2 experts need as many weights, not 1"):

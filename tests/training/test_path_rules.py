@@ -180,9 +180,9 @@ def family_tree(generations: int = 6) -> Graph:
 
 def test_a_planted_rule_is_learned() -> None:
     graph = family_tree()
-    dealt: list[int] = []
-    rules = learn_path_rules(graph, progress=dealt.append)
-    assert sum(dealt) == len(graph.train)
+    finished: list[int] = []
+    rules = learn_path_rules(graph, progress=finished.append)
+    assert sum(finished) == len(graph.train)
     best = rules.rules[Slot.TAIL, 1]
     assert best.bodies[int(best.weights.argmax())] == (0, 0)
     metrics = evaluate_scorer(rules, graph, EvaluateConfig(split="test", side="tail")).metrics

@@ -60,14 +60,16 @@ def evaluate(
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
     scorers = list(product_of_experts(runs).experts)
+    if rules and rounding_check is not None:
+        raise HarmoniumError("a rounding check compares models, and path rules have whole counts; drop one of the two")
+    if rules and isinstance(weights, str) and weights == "equal":
+        weights = "learned"
+    is_learned = isinstance(weights, str) and weights == "learned" and len(scorers) + rules > 1
+    if is_learned and chosen.split == "valid":
+        raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
     if rules:
-        if rounding_check is not None:
-            raise HarmoniumError(
-                "a rounding check compares models, and path rules have whole counts; drop one of the two"
-            )
         scorers.append(learn_path_rules(runs[0].graph))
-        weights = "learned" if weights == "equal" else weights
-    experts = Ensemble(scorers, _expert_weights(scorers, runs[0].graph, weights, chosen))
+    experts = Ensemble(scorers, _expert_weights(scorers, runs[0].graph, weights))
     scorer = experts if len(scorers) > 1 else scorers[0]
     graph = _graph_to_rank(runs[0].graph, data, chosen.split, reading)
     with distributed.process_group() as world:
@@ -80,9 +82,7 @@ def evaluate(
     return replace(evaluation, rounding=check_rounding(scorer, exact, graph, chosen, rounding_check, chunk, progress))
 
 
-def _expert_weights(
-    experts: Sequence[Scorer], graph: Graph, weights: Sequence[float] | str, protocol: EvaluateConfig
-) -> Sequence[float] | None:
+def _expert_weights(experts: Sequence[Scorer], graph: Graph, weights: Sequence[float] | str) -> Sequence[float] | None:
     """One weight per expert; None: all 1."""
     if not isinstance(weights, str):
         return weights
@@ -90,8 +90,6 @@ def _expert_weights(
         raise HarmoniumError(f"weights are equal, learned or one number per run, not '{weights}'")
     if weights == "equal" or len(experts) < 2:
         return None
-    if protocol.split == "valid":
-        raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
     return learn_weights(experts, graph).weights
 
 

@@ -40,7 +40,7 @@ MAX_ITERATIONS = 40
 def learn_path_rules(
     graph: Graph, device: torch.device | str = "cpu", progress: Callable[[int], None] | None = None
 ) -> PathRules:
-    """Path rules of all relations, for heads and tails. `progress` is told how many train facts have been dealt with."""
+    """Path rules of all relations, for heads and tails. `progress` receives the numbers of finished train facts."""
     train = graph.train.positive()
     steps = Steps.build(train, graph.n_entities, graph.n_relations)
     on_device = steps.to(device)
