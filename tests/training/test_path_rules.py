@@ -16,7 +16,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.ranking import rank
 from harmonium.model import path_rules as model_path_rules
-from harmonium.model.path_rules import Body, PathRules, Rules, Steps
+from harmonium.model.path_rules import Body, PathRules, RelationRules, Steps, steps_between
 from harmonium.runtime.config import EvaluateConfig
 from harmonium.training import path_rules
 from harmonium.training.path_rules import WalkQuestions, find_bodies, learn_path_rules, longest_body
@@ -71,7 +71,7 @@ def test_walks_are_those_of_an_enumeration(is_hidden: bool) -> None:
 
 def test_scores_are_weighted_logarithms_of_walks_for_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.tensor([0.5, -1.0, 2.0, 0.1, 0.3, 0.7])
-    rules = PathRules(STEPS, {(slot, 1): Rules(BODIES, weights) for slot in (Slot.HEAD, Slot.TAIL)})
+    rules = PathRules(STEPS, {(slot, 1): RelationRules(BODIES, weights) for slot in (Slot.HEAD, Slot.TAIL)})
     queries = Triples(torch.tensor([0, 4, 8, 4]), torch.tensor([1, 0, 1, 1]), torch.tensor([2, 2, 5, 1]))
     for block in (1, 1 << 20):
         monkeypatch.setattr(model_path_rules, "BLOCK", block)
@@ -90,7 +90,7 @@ def test_bodies_are_all_simple_paths_with_support(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(path_rules, "EDGES", (1000, 1000, 1000))
     facts = GRAPH.train[GRAPH.train.relation == 0]
     facts = facts[facts.head != facts.tail]
-    edges = path_rules._edges(GRAPH.train, 2)
+    edges = steps_between(GRAPH.train, 2)
     measured = find_bodies(edges, facts, 2, 3, torch.Generator())
     support: Counter[Body] = Counter()
     for head, tail in zip(facts.head.tolist(), facts.tail.tolist(), strict=True):
@@ -223,7 +223,7 @@ def test_walks_of_different_facts_are_not_joined(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(path_rules, "MIN_SUPPORT", 1)
     rows = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 1, 3], [3, 1, 0], [4, 0, 5]])
     facts = Triples.from_rows(rows)
-    bodies = find_bodies(path_rules._edges(facts, 2), facts[facts.relation == 0], 2, 4, torch.Generator())
+    bodies = find_bodies(steps_between(facts, 2), facts[facts.relation == 0], 2, 4, torch.Generator())
     assert bodies == [(3, 3, 3)]  # 0 <- 3 <- 2 <- 1, all backwards
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Triples
+from harmonium.model.path_rules import Steps, steps_between
 
 MIDDLES = 8  # entities between two others that are looked at: those with the fewest facts
 STARTS, FIRST_STEPS, SECOND_STEPS = 200, 1000, 20_000  # sampled at most to estimate a confidence
@@ -36,16 +37,12 @@ class PathIndex:
     @cached_property
     def steps(self) -> CsrIndex:
         """step * n_entities + entity -> entities that it leads to."""
-        facts, n = self.facts, self.n_entities
-        keys = torch.cat([facts.relation * n + facts.head, (facts.relation + self.n_relations) * n + facts.tail])
-        return CsrIndex.build(keys, torch.cat([facts.tail, facts.head]))
+        return Steps.build(self.facts, self.n_entities, self.n_relations).index
 
     @cached_property
     def edges(self) -> CsrIndex:
         """entity -> neighbour * number of steps + step."""
-        facts, n_steps = self.facts, 2 * self.n_relations
-        values = [facts.tail * n_steps + facts.relation, facts.head * n_steps + facts.relation + self.n_relations]
-        return CsrIndex.build(torch.cat([facts.head, facts.tail]), torch.cat(values))
+        return steps_between(self.facts, self.n_relations)
 
     @cached_property
     def degree(self) -> Tensor:

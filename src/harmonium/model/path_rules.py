@@ -24,6 +24,14 @@ BLOCK = 1 << 21  # pairs of a query and an entity whose walks are counted at onc
 OTHER_END = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
 
 
+def steps_between(facts: Triples, n_relations: int) -> CsrIndex:
+    """entity -> neighbour * number of steps + the step to it."""
+    n_steps = 2 * n_relations
+    forwards = facts.tail * n_steps + facts.relation
+    backwards = facts.head * n_steps + facts.relation + n_relations
+    return CsrIndex.build(torch.cat([facts.head, facts.tail]), torch.cat([forwards, backwards]))
+
+
 @dataclass(frozen=True)
 class Steps:
     """Facts as steps between entities, in both directions."""
@@ -127,7 +135,7 @@ class _WalkCounts:
 
 
 @dataclass(frozen=True)
-class Rules:
+class RelationRules:
     """The rules of one relation and one open slot."""
 
     bodies: list[Body]  # from head to tail
@@ -142,7 +150,7 @@ def strength(walks: Tensor) -> Tensor:
 class PathRules(Scorer):
     """Scores heads and tails by learned path rules; `training/path_rules.py` learns them."""
 
-    def __init__(self, steps: Steps, rules: Mapping[tuple[Slot, int], Rules]) -> None:
+    def __init__(self, steps: Steps, rules: Mapping[tuple[Slot, int], RelationRules]) -> None:
         self.rules = rules  # by open slot and relation
         self._steps = {torch.device("cpu"): steps}
 

@@ -222,7 +222,7 @@ class TrainConfig:
         also=("random_state", "random_seed"),
     )
     precision: Literal["high", "highest"] = option(
-        "high", "Precision of float32 matrix products in training; high: TF32 where that is faster; highest: full."
+        "high", "Precision of float32 matrix products in training; high: TF32 or bfloat16 where faster; highest: full."
     )
     device: str = option("auto", "cpu, cuda, or auto: a GPU if there is one.")
     threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1, most=MOST_THREADS)

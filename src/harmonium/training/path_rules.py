@@ -22,7 +22,7 @@ from torch import Tensor
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
-from harmonium.model.path_rules import BLOCK, OTHER_END, Body, PathRules, Rules, Steps, strength
+from harmonium.model.path_rules import BLOCK, OTHER_END, Body, PathRules, RelationRules, Steps, steps_between, strength
 
 LENGTHS = 3, 5  # the longest body: at least and at most
 MANY_WALKS = 100_000  # bodies are no longer than the length at which the median entity of a fact starts so many walks
@@ -44,10 +44,10 @@ def learn_path_rules(
     train = graph.train.positive()
     steps = Steps.build(train, graph.n_entities, graph.n_relations)
     on_device = steps.to(device)
-    edges = _edges(train, graph.n_relations)
+    edges = steps_between(train, graph.n_relations)
     length = longest_body(train, graph.n_entities, graph.n_relations)
     generator = torch.Generator().manual_seed(0)
-    learned: dict[tuple[Slot, int], Rules] = {}
+    learned: dict[tuple[Slot, int], RelationRules] = {}
     for relation in train.relation.unique().tolist():
         facts = train[train.relation == relation]
         sample = _draw(facts[facts.head != facts.tail], _share(MAX_FACTS, graph.n_relations), generator)
@@ -58,7 +58,7 @@ def learn_path_rules(
             weights = questions.most_likely_weights()
             kept = (weights.abs() >= NEGLIGIBLE).nonzero()[:, 0].tolist()
             if kept:
-                learned[slot, relation] = Rules([bodies[number] for number in kept], weights[kept])
+                learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
         if progress:
             progress(len(facts))
     return PathRules(steps, learned)
@@ -87,14 +87,6 @@ def longest_body(facts: Triples, n_entities: int, n_relations: int) -> int:
 
 
 # --------------------------------------------------------------------------- bodies
-
-
-def _edges(facts: Triples, n_relations: int) -> CsrIndex:
-    """entity -> neighbour * number of steps + the step to it."""
-    n_steps = 2 * n_relations
-    forwards = facts.tail * n_steps + facts.relation
-    backwards = facts.head * n_steps + facts.relation + n_relations
-    return CsrIndex.build(torch.cat([facts.head, facts.tail]), torch.cat([forwards, backwards]))
 
 
 @dataclass(frozen=True)
