@@ -20,12 +20,12 @@ import torch
 from bench_gpu import profile_step, time_steps
 from portable_command import portable_command
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.run.environment import environment
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.training.fit import fit
 
 COMPLEX = [

@@ -40,7 +40,7 @@ def work(policy: str, recipe: str, *settings: str) -> None:
     from harmonium.data.datasets import load
     from harmonium.model.build import build_model
     from harmonium.runtime.allocator import keep_freed_memory
-    from harmonium.runtime.config import Config
+    from harmonium.config.settings import Config
     from harmonium.training.step import TrainingStep
 
     keep_freed_memory()

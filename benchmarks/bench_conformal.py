@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.conformal import AnswerSets, count_answers, fit_answer_sets
+from harmonium.answers.calibration.conformal import AnswerSets, count_answers, fit_answer_sets
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.triples import Slot
 from harmonium.evaluation.candidates import score_and_log_normaliser

@@ -34,11 +34,11 @@ def measure(task: str, model: str, data: str, seconds: float, threads: int, extr
     """One of our measurements, in this process."""
     import torch
 
+    from harmonium.config.settings import Config
     from harmonium.data.datasets import load
     from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.model.build import build_model
     from harmonium.runtime.allocator import keep_freed_memory
-    from harmonium.runtime.config import Config
     from harmonium.training.step import TrainingStep
 
     keep_freed_memory()

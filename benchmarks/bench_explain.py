@@ -27,6 +27,7 @@ from portable_command import portable_command
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import LIMIT, find_necessary_facts
 from harmonium.analysis.sufficient_facts import draw_others, find_sufficient_facts, with_entity
+from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -34,7 +35,6 @@ from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.environment import environment
-from harmonium.runtime.config import Config
 from harmonium.training.fit import fit
 
 COMPLEX = [

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from portable_command import portable_command
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -30,7 +31,6 @@ from harmonium.kernels import dispatch
 from harmonium.model.build import build_model
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.training.fit import fit
 from harmonium.training.step import TrainingStep
 

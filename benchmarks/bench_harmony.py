@@ -16,13 +16,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Sum
-from harmonium.runtime.config import Config
-from harmonium.training.cost import time_steps
+from harmonium.training.search.cost import time_steps
 from harmonium.training.state import TrainingState
 
 

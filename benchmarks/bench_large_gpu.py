@@ -19,13 +19,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from harmonium.config.settings import Config
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
 from harmonium.training.entity_store import HostStore
 from harmonium.training.step import TrainingStep
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -25,7 +26,6 @@ from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
 from harmonium.training.fit import fit
 from harmonium.training.step import TrainingStep
 

@@ -28,10 +28,11 @@ import torch
 from torch import Tensor
 
 from harmonium import load
-from harmonium.answers.calibration_fit import reliability_bins
+from harmonium.answers.calibration.calibration_fit import reliability_bins
+from harmonium.answers.calibration.fact_probability import FactCalibration, fit_fact_calibration
 from harmonium.answers.candidate_facts import FEATURES, CandidateSearch
 from harmonium.answers.complete import find_missing
-from harmonium.answers.fact_probability import FactCalibration, fit_fact_calibration
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.index import is_member
 from harmonium.data.triples import Slot, Triples
@@ -40,7 +41,6 @@ from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
 from harmonium.training.fit import fit
 
 SETTINGS = [

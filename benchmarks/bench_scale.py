@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
+from harmonium.config.settings import Config
 from harmonium.data.triples import Triples
 from harmonium.model.build import build_model
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
 from harmonium.training.step import TrainingStep
 
 MIDDLE = {"entities": 100_000, "triples": 1_000_000, "dim": 64, "negatives": 32, "rank": 8}

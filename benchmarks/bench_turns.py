@@ -24,10 +24,10 @@ def work(source: str, data: str, settings: list[str]) -> None:
     sys.path.insert(0, source)
     import torch
 
+    from harmonium.config.settings import Config
     from harmonium.data.datasets import load
     from harmonium.model.build import build_model
     from harmonium.runtime.allocator import keep_freed_memory
-    from harmonium.runtime.config import Config
     from harmonium.training.step import TrainingStep
 
     keep_freed_memory()  # as the command line does

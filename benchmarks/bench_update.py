@@ -1,7 +1,7 @@
 """Updating a model against training it again: python benchmarks/bench_update.py results/bench-update.json GRAPH.graph.
 
 A share of the training facts is added or removed, or a share of the entities or relations is held out and then added with
-all their training facts. The base model is trained on the graph before the change, updated (`training/local_refit.py`)
+all their training facts. The base model is trained on the graph before the change, updated (`training/refit/local_refit.py`)
 and compared with a model trained on the graph after it, with the same settings and seed. Needs torch, numpy and
 safetensors only; `--set train.device=cuda` and `--set model.entity_dim=512` and so on choose the rest.
 
@@ -41,6 +41,7 @@ import torch
 from portable_command import portable_command
 from torch import Tensor
 
+from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, change_graph
@@ -51,10 +52,9 @@ from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.environment import environment
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
-from harmonium.training.local_refit import refit
+from harmonium.training.refit.local_refit import refit
 
 KINDS = ("add", "remove", "entities", "relations")
 CHANGES = ("add", "remove", "of one entity", "entities", "relations", "mixed")  # of a chain

@@ -21,17 +21,17 @@ import torch
 from reproduce import commit, reproduce
 
 from harmonium import load
-from harmonium.analysis.density import density as density_of
-from harmonium.analysis.gain import gain as measure_gain
 from harmonium.analysis.neighbours import entity_neighbours
 from harmonium.analysis.statistics import spearman
+from harmonium.cli.demo import SETTINGS
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.evaluation.evaluation import evaluate_scorer
-from harmonium.interfaces.cli.demo import SETTINGS
 from harmonium.model.build import build_model
+from harmonium.paper.density import density as density_of
+from harmonium.paper.gain import gain as measure_gain
 from harmonium.run import checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
 from harmonium.training.fit import fit
 from harmonium.training.train import train
 

@@ -29,14 +29,14 @@ import records
 from harmony_uses import Experiment, Families, Measured, Setup, classification, joint, likelihood, noise, rare
 from role_retrieval import paper_roles, roles
 
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import load
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import describe_protocol
 from harmonium.evaluation.significance import compare_paired
 from harmonium.run.environment import environment
 from harmonium.runtime import tensor_file
-from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.device import pick_device
-from harmonium.runtime.errors import HarmoniumError
 
 EXPERIMENTS: dict[str, Experiment] = {
     "likelihood": likelihood,

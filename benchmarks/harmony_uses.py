@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.classify import classify_triples, labelled_split
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import chunk_size, select_block
@@ -25,7 +26,6 @@ from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import EmbeddingScorer
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import FOLDS, SPREADS, Folds, fit_harmony, sample_facts, validation_questions

@@ -26,20 +26,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from portable_command import portable_command
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
-from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import describe_protocol, evaluate_scorer
-from harmonium.evaluation.expert_weights import learn_weights
+from harmonium.grammar.ensemble import Ensemble
+from harmonium.grammar.expert_weights import learn_weights
+from harmonium.grammar.learn_path_rules import learn_path_rules
 from harmonium.model.build import build_model, title
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import Scorer
 from harmonium.run.environment import environment
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
-from harmonium.training.path_rules import learn_path_rules
-from harmonium.training.search import for_vectors, select
+from harmonium.training.search.search import for_vectors, select
 from harmonium.training.train import add_harmony, given_settings, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.run.environment import environment
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 RECIPES = Path(harmonium.__file__).parent / "runtime" / "recipes"
 

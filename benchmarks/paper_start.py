@@ -24,6 +24,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
@@ -33,7 +34,6 @@ from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.run.environment import environment
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 from harmonium.training.state import Progress

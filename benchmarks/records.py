@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.config.settings import Config
+from harmonium.errors import HarmoniumError
 
 Record = dict[str, Any]
 Table = tuple[list[str], list[list[str]]]  # columns, rows

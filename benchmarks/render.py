@@ -23,8 +23,8 @@ import records
 from paper_rows import CONTROLS, published
 from records import Record
 
+from harmonium.config.settings import EvaluateConfig
 from harmonium.evaluation.evaluation import describe_protocol
-from harmonium.runtime.config import EvaluateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "harmonium"

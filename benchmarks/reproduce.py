@@ -31,20 +31,20 @@ from paper_rows import VARIANTS, Row, control_rows, paper_rows
 from records import METRICS, Record
 
 import harmonium
-from harmonium.analysis.density import density as measure_density
-from harmonium.analysis.gain import gain as measure_gain
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load, locate
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model, title
+from harmonium.paper.density import density as measure_density
+from harmonium.paper.gain import gain as measure_gain
 from harmonium.run import checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.run import Run
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config, EvaluateConfig
 from harmonium.runtime.device import pick_device
-from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.runtime.folders import is_unfinished
 from harmonium.training.fit import fit
 from harmonium.training.state import Progress

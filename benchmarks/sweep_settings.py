@@ -14,10 +14,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.model.build import build_model
-from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from harmonium.answers.review.store import ReviewStore, Shown
 from harmonium.data.graph import Graph
+from harmonium.review.store import ReviewStore, Shown
 
 FACT = ("person 7", "next", "person 8")  # in the graph `small.family`
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from harmonium.data.graph import Graph
+from small import make_graph
+
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
 
@@ -48,3 +51,9 @@ def write_folder(tmp_path: Path):
         return folder
 
     return write
+
+
+@pytest.fixture(scope="session")
+def graph() -> Graph:
+    """A graph of a few facts."""
+    return make_graph()

@@ -27,19 +27,19 @@ import torch
 from graph_checks import everything, graph_bytes
 from harmonium.answers.predict import _candidate_ids
 from harmonium.answers.query import read_queries
-from harmonium.answers.review.precision import ReviewSummary
-from harmonium.answers.review.store import ReviewStore, Shown, load_judgements
 from harmonium.answers.update import update
+from harmonium.config.settings import Config
 from harmonium.data import datasets, graph_file
 from harmonium.data.download import extract
-from harmonium.data.fact_file import read_labelled, read_triples
 from harmonium.data.graph import Graph
+from harmonium.data.tables.fact_file import read_labelled, read_triples
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
+from harmonium.review.precision import ReviewSummary
+from harmonium.review.store import ReviewStore, Shown, load_judgements
 from harmonium.run.run import History, Run
 from harmonium.runtime import storage
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits
 from harmonium.training.initial_vectors import import_embeddings
 from small import make_graph

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 import harmonium
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import Interrupted
+from harmonium.config.settings import Config
+from harmonium.errors import Interrupted
 from harmonium.runtime.folders import is_unfinished
 from harmonium.training.state import Progress
 from harmonium.training.train import resume, train

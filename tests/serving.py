@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
-from harmonium.interfaces.serve.explorer import Explorer
-from harmonium.interfaces.serve.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
+from harmonium.serve.explorer import Explorer
+from harmonium.serve.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
 
 
 class Reply(NamedTuple):

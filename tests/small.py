@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -16,7 +17,6 @@ from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
 from harmonium.training.fit import fit
 
 

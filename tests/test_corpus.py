@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from harmonium.answers.probability import calibration_for
-from harmonium.interfaces.cli import app as cli
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.cli import app as cli
 from harmonium.runtime import storage
 from harmonium.runtime.untrusted import harmless
 from small import family

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import harmonium
+from harmonium.cli.app import COMMANDS
+from harmonium.config.settings import EvaluateConfig, ModelConfig, TrainConfig
 from harmonium.data.formats import FOLDERS, WRITERS
-from harmonium.interfaces.cli.app import COMMANDS
 from harmonium.model.composition import Composition
-from harmonium.runtime.config import EvaluateConfig, ModelConfig, TrainConfig
 
 TESTS = Path(__file__).parent
 TEXTS = {file: file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py") if file != Path(__file__)}
@@ -46,7 +46,7 @@ def choices() -> Iterator[Any]:
     for name in (*FOLDERS, *WRITERS, "sparql"):
         yield pytest.param(rf'def test_\w*{name}|\.{name}"|"{name}"', TESTS / "data", id=f"format {name}")
     for name in (command.__name__ for group in COMMANDS.values() for command in group):
-        yield pytest.param(rf'"{name}[" ]', TESTS / "interfaces" / "cli", id=f"command {name}")
+        yield pytest.param(rf'"{name}[" ]', TESTS / "cli", id=f"command {name}")
 
 
 @pytest.mark.parametrize(("pattern", "folder"), list(choices()))
@@ -86,7 +86,7 @@ def test_public_names_are_few_and_editors_see_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import harmonium", "from harmonium.interfaces.cli.app import app; app(['--help'], standalone_mode=False)"]
+    "code", ["import harmonium", "from harmonium.cli.app import app; app(['--help'], standalone_mode=False)"]
 )
 def test_starting_imports_nothing_heavy(code: str) -> None:
     heavy = "{'torch', 'polars', 'matplotlib', 'numpy', 'scipy'}"
@@ -110,7 +110,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.run.run import Run
-from harmonium.runtime.config import Config
+from harmonium.config.settings import Config
 from harmonium.training.fit import fit
 
 facts = Triples.from_rows([[0, 0, 1], [1, 0, 2], [2, 0, 0]])

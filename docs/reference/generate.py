@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import typer
-
-import harmonium
 from harmonium.interfaces.cli.app import app
-from harmonium.model.composition import Composition
-from harmonium.run.methods import Method
 from harmonium.runtime.config import Config, describe
 from harmonium.runtime.setting_values import names_of
+
+import harmonium
+from harmonium.model.composition import Composition
+from harmonium.run.methods import Method
 
 
 def pages() -> dict[str, str]:

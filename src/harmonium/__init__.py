@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harmonium.runtime.version import __version__
 from harmonium.runtime.waiting import wait_passively
+from harmonium.version import __version__
 
 if TYPE_CHECKING:
     from harmonium.analysis.diff import diff as diff
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from harmonium.answers.complete import complete as complete
     from harmonium.answers.estimator import LinkPredictor as LinkPredictor
     from harmonium.answers.evaluate import evaluate as evaluate
-    from harmonium.answers.export import export as export
     from harmonium.answers.predict import predict as predict
     from harmonium.answers.score import score as score
+    from harmonium.answers.send.export import export as export
     from harmonium.answers.update import update as update
+    from harmonium.config.settings import Config as Config
     from harmonium.data.datasets import convert as convert
     from harmonium.data.datasets import load as load
     from harmonium.data.graph import Graph as Graph
-    from harmonium.interfaces.serve.server import serve as serve
+    from harmonium.errors import HarmoniumError as HarmoniumError
     from harmonium.model.composition import Composition as Composition
     from harmonium.run.run import Run as Run
-    from harmonium.runtime.config import Config as Config
-    from harmonium.runtime.errors import HarmoniumError as HarmoniumError
-    from harmonium.training.planning import plan as plan
+    from harmonium.serve.server import serve as serve
+    from harmonium.training.search.planning import plan as plan
+    from harmonium.training.search.tuning import tune as tune
     from harmonium.training.train import resume as resume
     from harmonium.training.train import train as train
-    from harmonium.training.tuning import tune as tune
 
 _MODULES = {
     "train": "training.train",
     "resume": "training.train",
-    "plan": "training.planning",
-    "tune": "training.tuning",
+    "plan": "training.search.planning",
+    "tune": "training.search.tuning",
     "evaluate": "answers.evaluate",
     "predict": "answers.predict",
     "score": "answers.score",
@@ -47,10 +47,10 @@ _MODULES = {
     "explain": "analysis.explain",
     "neighbours": "analysis.neighbours",
     "update": "answers.update",
-    "export": "answers.export",
+    "export": "answers.send.export",
     "report": "analysis.report",
     "diff": "analysis.diff",
-    "serve": "interfaces.serve.server",
+    "serve": "serve.server",
     "info": "analysis.info",
     "convert": "data.datasets",
     "doctor": "analysis.doctor",
@@ -58,9 +58,9 @@ _MODULES = {
     "Graph": "data.graph",
     "Composition": "model.composition",
     "LinkPredictor": "answers.estimator",
-    "Config": "runtime.config",
+    "Config": "config.settings",
     "Run": "run.run",
-    "HarmoniumError": "runtime.errors",
+    "HarmoniumError": "errors",
 }
 _USUAL_NAMES = {  # of other libraries
     "fit": "train",

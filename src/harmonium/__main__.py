@@ -1,5 +1,5 @@
 """python -m harmonium is the harmonium command."""
 
-from harmonium.interfaces.cli.app import main
+from harmonium.cli.app import main
 
 main()

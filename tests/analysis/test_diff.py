@@ -14,14 +14,14 @@ import torch
 import harmonium
 from harmonium.analysis.diff import Difference
 from harmonium.analysis.metric_changes import compare_metrics, restrict, verdict
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.joint_facts import JointFacts
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
-from harmonium.runtime.config import Config, ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from html_page import Page, count_printed_sheets, needs_chromium
 from small import CONFIGS, family, fitted, make_graph, make_run, untrained
 

@@ -18,7 +18,7 @@ from harmonium.data import datasets
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import family, graph_of, ladder
 
 

@@ -10,7 +10,7 @@ from harmonium.analysis.entity_tokens import entity_tokens
 from harmonium.analysis.neighbours import entity_neighbours, nearest_triples
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import make_run, random_model
 
 

@@ -17,11 +17,11 @@ from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import facts_of_ends, find_necessary_facts
 from harmonium.analysis.score_anatomy import Example, ScoreAnatomy, ScoreDetails
 from harmonium.answers.reasons import reasons
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import EvaluateConfig
 from small import make_run, random_model
 
 

@@ -9,12 +9,12 @@ from torch import Tensor
 from harmonium.analysis import influence
 from harmonium.analysis.influence import Influence, Losses, Refit, Removal
 from harmonium.analysis.statistics import spearman
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import Config
 from harmonium.training.fit import fit
 from small import family, make_graph, random_model
 

@@ -11,13 +11,13 @@ import torch
 import harmonium
 from harmonium.analysis.figures import figure_path, guises_figure
 from harmonium.analysis.neighbours import Neighbour, nearest_triples
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph, make_run, random_model
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
+from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Triples
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
-from harmonium.runtime.config import ModelConfig
 
 
 def ranks(*values: int) -> Ranks:

@@ -17,24 +17,24 @@ from markupsafe import Markup
 import harmonium
 from harmonium.analysis import figures
 from harmonium.analysis import report as html_report
-from harmonium.analysis.dynamics import dynamics
 from harmonium.analysis.figures import inline_svg, ranks_figure, spectrum_figure, training_figure
-from harmonium.analysis.gain import gain
 from harmonium.analysis.page import write_page
 from harmonium.analysis.plain_comparison import without_harmony
 from harmonium.analysis.report import choose_examples, render
-from harmonium.answers.hidden_facts import find_hidden
-from harmonium.answers.probability import calibration_for
+from harmonium.answers.calibration.hidden_facts import find_hidden
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony
+from harmonium.paper.dynamics import dynamics
+from harmonium.paper.gain import gain
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from html_page import Page, count_printed_sheets, needs_chromium
 from kills import largest_file
 from small import family, make_graph

@@ -14,10 +14,10 @@ import pytest
 
 import harmonium
 from graph_checks import facts
-from harmonium.answers.destinations import send
+from harmonium.answers.send.destinations import send
 from harmonium.data.datasets import load
 from harmonium.data.neo4j_address import Neo4jAddress
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import family, make_run, untrained
 
 ADDRESS = os.environ.get("HARMONIUM_TEST_BOLT", "")

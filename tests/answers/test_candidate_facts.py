@@ -11,12 +11,12 @@ import torch
 from harmonium.answers import candidate_facts
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot, top_columns
 from harmonium.answers.relation_traits import RelationTraits
+from harmonium.config.settings import ModelConfig
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.config import ModelConfig
 from small import TableScorer, graph_of, ladder, make_graph, random_table
 
 ALL = 10_000  # wanted: every pair is a candidate

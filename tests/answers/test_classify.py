@@ -20,11 +20,11 @@ from harmonium.answers.classify import (
     mean_scores,
     ranking_quality,
 )
+from harmonium.config.settings import ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import CONFIGS, family, make_graph, make_run, untrained
 
 

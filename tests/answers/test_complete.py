@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import harmonium
+from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.complete import MissingFacts, find_missing
-from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError
 from small import family, graph_of, ladder, make_graph, make_run, random_model, random_table, untrained
 
 CALIBRATION = FactCalibration([0.0] * 8, [1.0] * 8, [1.0, 0.7, 0.5, 0.2, 0.3, 0.1, 0.2, 0.1, -1.0], {1: [0.5] * 9}, 99)

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers import conformal
-from harmonium.answers.conformal import Surprises, answer_sets_for, fit_answer_sets
+from harmonium.answers.calibration import conformal
+from harmonium.answers.calibration.conformal import Surprises, answer_sets_for, fit_answer_sets
 from harmonium.answers.predict import predict_file
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph, make_run, random_model
 
 N_HEADS, N_TAILS, N_RELATIONS = 1500, 40, 3

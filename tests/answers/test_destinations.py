@@ -17,14 +17,14 @@ import pytest
 
 import harmonium
 from bolt_stub import Result, bolt_server
-from harmonium.answers.destinations import check_destination, send
-from harmonium.answers.neo4j_facts import HEADER, Provenance, cypher_text, id_property
+from harmonium.answers.send.destinations import check_destination, send
+from harmonium.answers.send.neo4j_facts import HEADER, Provenance, cypher_text, id_property
 from harmonium.data.bolt_session import merge_query, nodes_query
 from harmonium.data.datasets import load
 from harmonium.data.neo4j_address import Neo4jAddress
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from small import graph_of, make_run, untrained
 
 RELATION = "KNOWS `x` {y}"

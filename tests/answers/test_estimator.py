@@ -12,7 +12,7 @@ import pytest
 
 import harmonium
 from harmonium import LinkPredictor
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import family
 
 COLUMNS = ["head", "relation", "tail"]

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.export import pykeen_parts, vector_tables
+from harmonium.answers.send.export import pykeen_parts, vector_tables
+from harmonium.config.settings import Config
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config
 from harmonium.training.initial_vectors import import_embeddings, read_vectors
 from small import make_graph
 

@@ -10,21 +10,21 @@ import pytest
 import torch
 
 from harmonium import Run
-from harmonium.answers import fact_probability
-from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch
-from harmonium.answers.fact_probability import (
+from harmonium.answers.calibration import fact_probability
+from harmonium.answers.calibration.fact_probability import (
     FactCalibration,
     fact_calibration_for,
     fit_fact_calibration,
     fit_log_odds,
     uncalibrated_log_odds,
 )
+from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.run import manifest
 from harmonium.run.run import History
 from harmonium.runtime import schema, storage
-from harmonium.runtime.config import Config, ModelConfig
 from small import TableScorer, make_graph, untrained
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 
 
 def plain(graph: Graph, *overrides: str) -> Run:

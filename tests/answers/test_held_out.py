@@ -5,9 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harmonium.answers import held_out
-from harmonium.answers.held_out import are_known, count_other_answers, distinct_queries, held_out_answers, sample_strata
-from harmonium.answers.temperature import fit_temperature
+from harmonium.answers.calibration import held_out
+from harmonium.answers.calibration.held_out import (
+    are_known,
+    count_other_answers,
+    distinct_queries,
+    held_out_answers,
+    sample_strata,
+)
+from harmonium.answers.calibration.temperature import fit_temperature
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from harmonium.answers.hidden_facts import find_hidden
+from harmonium.answers.calibration.hidden_facts import find_hidden
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.hub_folder import card, text
-from harmonium.answers.probability import calibration_for
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.send.hub_folder import card, text
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.run import manifest
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from small import family
 
 NASTY = 'x: "y"\n---\n# | <script>alert(1)</script> [a](b) \x07 \U0001f600'

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harmonium.answers.logistic import Curve, Examples, Prior, fit_curve, fit_grouped, fit_spread
+from harmonium.answers.calibration.logistic import Curve, Examples, Prior, fit_curve, fit_grouped, fit_spread
 
 
 def draw(log_odds: torch.Tensor, seed: int = 1) -> torch.Tensor:

@@ -11,10 +11,10 @@ import pytest
 import harmonium
 from harmonium.answers import open_or_train as module
 from harmonium.answers.open_or_train import open_or_train
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
+from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from small import make_run, untrained
 
 FACTS = [(f"a{i}", "r", f"a{(i * i + 1) % 12}") for i in range(12)] + [(f"a{i}", "q", f"b{i % 4}") for i in range(12)]

@@ -15,23 +15,23 @@ import torch
 
 import harmonium
 from harmonium.answers import predict
+from harmonium.answers.calibration.probability import fit_calibration
 from harmonium.answers.predict import answer_all, batches_of_queries, predict_file
-from harmonium.answers.probability import fit_calibration
 from harmonium.answers.query import Answer, ask, read_queries
-from harmonium.answers.result_file import write_rows
 from harmonium.answers.score import score_triples
+from harmonium.answers.send.result_file import write_rows
+from harmonium.config.settings import ModelConfig
 from harmonium.data.entity_types import EntityTypes
-from harmonium.data.fact_file import read_triples
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.tables.fact_file import read_triples
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.candidates import MAX_SCORES
 from harmonium.evaluation.ranking import rank
 from harmonium.model import gradient_graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import CONFIGS, graph_of, ladder, make_graph, make_run, random_model, untrained
 
 GIVEN = {

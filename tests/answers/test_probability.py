@@ -9,13 +9,13 @@ import numpy
 import pytest
 import torch
 
-from harmonium.answers import probability
-from harmonium.answers.calibration_fit import fit_log_odds, fit_slot, judge
-from harmonium.answers.held_out import HeldOutAnswers
+from harmonium.answers.calibration import probability
+from harmonium.answers.calibration.calibration_fit import fit_log_odds, fit_slot, judge
+from harmonium.answers.calibration.held_out import HeldOutAnswers
+from harmonium.answers.calibration.probability import Calibration, calibration_for, fit_calibration, optional_floats
+from harmonium.answers.calibration.slot_calibration import Kind
 from harmonium.answers.predict import answer_all
-from harmonium.answers.probability import Calibration, calibration_for, fit_calibration, optional_floats
 from harmonium.answers.score import score_triples
-from harmonium.answers.slot_calibration import Kind
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary

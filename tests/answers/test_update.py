@@ -9,20 +9,20 @@ import pytest
 import torch
 
 import harmonium
+from harmonium.answers.calibration.judgement_correction import JudgementCorrection, correction_for, keep_correction
 from harmonium.answers.candidate_facts import CandidateSearch
-from harmonium.answers.judgement_correction import JudgementCorrection, correction_for, keep_correction
-from harmonium.answers.review.pending import pending_facts
-from harmonium.answers.review.store import ReviewStore, Shown, load_judgements
+from harmonium.config.settings import Config
 from harmonium.data.triples import Slot, Triples
-from harmonium.interfaces.serve.explorer import Explorer
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
+from harmonium.review.pending import pending_facts
+from harmonium.review.store import ReviewStore, Shown, load_judgements
 from harmonium.run.run import History, Run
 from harmonium.run.updates import LOG, file_name
 from harmonium.runtime import folders
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
-from harmonium.training import local_refit
+from harmonium.serve.explorer import Explorer
 from harmonium.training.fit import fit
+from harmonium.training.refit import local_refit
 from small import family, make_graph
 
 Fact = tuple[str, str, str]

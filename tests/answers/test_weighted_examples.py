@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from harmonium.answers.conformal import Surprises, fit_answer_sets
-from harmonium.answers.fact_probability import fit_fact_calibration
-from harmonium.answers.held_out import held_out_answers
-from harmonium.answers.hidden_facts import find_hidden
-from harmonium.answers.probability import fit_calibration
-from harmonium.answers.temperature import fit_temperature
+from harmonium.answers.calibration.conformal import Surprises, fit_answer_sets
+from harmonium.answers.calibration.fact_probability import fit_fact_calibration
+from harmonium.answers.calibration.held_out import held_out_answers
+from harmonium.answers.calibration.hidden_facts import find_hidden
+from harmonium.answers.calibration.probability import fit_calibration
+from harmonium.answers.calibration.temperature import fit_temperature
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import History, Run
-from harmonium.runtime.config import Config, ModelConfig
 from small import make_graph
 
 MODEL = ModelConfig("distmult", 8)

@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 
 SCALE = int(os.environ.get("ATTACK", "1"))
 SECONDS = 60  # after which an attempt counts as hanging

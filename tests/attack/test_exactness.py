@@ -19,11 +19,12 @@ import pytest
 import torch
 
 import harmonium
+from harmonium.config.settings import EvaluateConfig, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.ensemble import Ensemble
 from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.grammar.ensemble import Ensemble
 from harmonium.kernels import dispatch
 from harmonium.model import gradient_graph
 from harmonium.model.build import build_model
@@ -31,8 +32,7 @@ from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.config import EvaluateConfig, ModelConfig
-from harmonium.training import local_refit
+from harmonium.training.refit import local_refit
 from small import make_run
 
 SEEDS = range(int(os.environ.get("ATTACK", "1")))

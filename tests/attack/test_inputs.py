@@ -24,17 +24,17 @@ import pytest
 
 import harmonium
 from fuzzing import Target, small_graph, targets
-from harmonium.answers import result_file
 from harmonium.answers.predict import _candidate_ids
 from harmonium.answers.query import read_queries
+from harmonium.answers.send import result_file
+from harmonium.config.settings import Config
 from harmonium.data import datasets
 from harmonium.data.compressed import zstd
-from harmonium.data.fact_file import read_labelled, read_triples
+from harmonium.data.tables.fact_file import read_labelled, read_triples
 from harmonium.data.triples import Slot
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from harmonium.training.initial_vectors import read_vectors
-from harmonium.training.tuning import _search_space
+from harmonium.training.search.tuning import _search_space
 
 ATTACK = int(os.environ.get("ATTACK", "2"))
 SECONDS = 120  # on a busy machine

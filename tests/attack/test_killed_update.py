@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from harmonium.answers.review.store import ReviewStore, Shown, load_judgements
+from harmonium.review.store import ReviewStore, Shown, load_judgements
 from harmonium.run.run import Run
-from harmonium.training import local_refit
+from harmonium.training.refit import local_refit
 from kills import is_killed
 from small import CONFIGS, make_graph, save_untrained
 

@@ -35,19 +35,19 @@ from attack.damage import (
     with_faults,
     wrong_leaves,
 )
-from harmonium.answers import conformal, fact_probability, probability
-from harmonium.answers.conformal import answer_sets_for
-from harmonium.answers.fact_probability import fact_calibration_for
-from harmonium.answers.probability import calibration_for
+from harmonium.answers.calibration import conformal, fact_probability, probability
+from harmonium.answers.calibration.conformal import answer_sets_for
+from harmonium.answers.calibration.fact_probability import fact_calibration_for
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import folders, storage, tensor_file
-from harmonium.runtime.config import Config
 from harmonium.runtime.folders import is_unfinished
-from harmonium.training import local_refit
+from harmonium.training.refit import local_refit
 from harmonium.training.state import Progress
 from harmonium.training.train import resume, train
 from kills import outcome, signal_at
@@ -108,7 +108,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training with two checkpoints."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    with pytest.raises(harmonium.runtime.errors.Interrupted):
+    with pytest.raises(harmonium.errors.Interrupted):
         train(GRAPH, config(), folder, progress=signal_at(12))
     return folder
 

@@ -32,15 +32,15 @@ from attack.damage import (
     with_faults,
     wrong_leaves,
 )
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.run import run as run_module
 from harmonium.run.run import Run
 from harmonium.runtime import tensor_file
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
-from harmonium.training import local_refit
+from harmonium.training.refit import local_refit
 from harmonium.training.train import train
 from small import make_graph
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from harmonium.data.compressed import create_file
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from kills import largest_file
 
 TABLE = pl.DataFrame({"name": [f"entity {i}" for i in range(2000)]})

@@ -15,7 +15,7 @@ from harmonium.data.formats import FOLDERS, TABLES, WRITERS
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.names import clean_name
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import make_graph
 
 NAMES = [

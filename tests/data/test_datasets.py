@@ -12,7 +12,7 @@ import pytest
 from graph_checks import everything, facts
 from harmonium.data import datasets, formats, graph_file
 from harmonium.data.datasets import load
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"
 

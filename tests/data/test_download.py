@@ -16,7 +16,7 @@ import pytest
 from harmonium.data import download
 from harmonium.data.datasets import load, locate
 from harmonium.data.graph import SPLITS
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 FILES = {
     "train.txt": "".join(f"e{i}\tr{i % 3}\te{i * 7 % 500}\n" for i in range(500)).encode(),

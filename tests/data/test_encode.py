@@ -17,12 +17,13 @@ from graph_checks import everything, memory_growth
 from harmonium.data import compressed, growing_column
 from harmonium.data import split as split_module
 from harmonium.data.datasets import load
-from harmonium.data.formats import csv, encode, parquet
-from harmonium.data.formats.encode import NameEncoder, find_repeats
+from harmonium.data.formats import csv, parquet
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.growing_column import GrowingColumn, select_triples
+from harmonium.data.tables import encode
+from harmonium.data.tables.encode import NameEncoder, find_repeats
 from harmonium.data.triples import Triples
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from harmonium.answers.query import read_queries
-from harmonium.data import fact_file
-from harmonium.data.fact_file import fact_table, read_labelled, read_rows, read_triples
 from harmonium.data.graph import Graph
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables import fact_file
+from harmonium.data.tables.fact_file import fact_table, read_labelled, read_rows, read_triples
+from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import make_graph
 
 COLUMNS = ("head", "relation", "tail")

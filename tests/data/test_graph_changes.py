@@ -12,7 +12,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph, restore_graph, to_tensors
 from harmonium.data.spellings import unite_names
 from harmonium.data.triples import Slot, Triples
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from small import graph_of, make_graph
 
 Fact = tuple[str, str, str]

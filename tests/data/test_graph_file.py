@@ -20,8 +20,8 @@ from harmonium.data.graph import Note
 from harmonium.data.name_column import NameColumn
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage, tensor_file
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph
 
 FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"

@@ -11,7 +11,7 @@ import pytest
 from graph_checks import facts
 from harmonium.data.datasets import convert, load
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 TARGETS = [
     ("f.tsv", None), ("f.csv", None), ("f.jsonl", None), ("f.parquet", None), ("f.nq", None), ("f.graph", None),

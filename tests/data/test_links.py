@@ -16,7 +16,7 @@ import harmonium
 from fuzzing import in_this_process
 from graph_checks import facts
 from harmonium.data.datasets import load
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 LINKS = [("ALICE", "ACME"), ("BOB", "ACME"), ("ALICE", "BOB")]
 TYPES = {"ALICE": "person", "BOB": "person", "ACME": "organization", "LONELY": "UNKNOWN"}

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from graph_checks import facts, whole
 from harmonium.answers.query import ask
-from harmonium.data.fact_file import read_triples
-from harmonium.data.formats.encode import clean_names
 from harmonium.data.names import clean_name, is_empty
+from harmonium.data.tables.encode import clean_names
+from harmonium.data.tables.fact_file import read_triples
 
 DECOMPOSED = unicodedata.normalize("NFD", "São Paulo")
 ROWS = [

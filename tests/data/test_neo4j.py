@@ -20,7 +20,7 @@ from harmonium.data import bolt_session
 from harmonium.data.datasets import graph_name, is_server, load
 from harmonium.data.formats import neo4j_server
 from harmonium.data.neo4j_address import Neo4jAddress, facts_query, quoted, without_user
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits
 
 pytestmark = pytest.mark.network

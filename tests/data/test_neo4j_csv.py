@@ -10,7 +10,7 @@ import harmonium
 from graph_checks import facts
 from harmonium.data.datasets import load
 from harmonium.data.formats import neo4j_csv
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 PEOPLE = "personId:ID(Person),name,born:int,:LABEL\n1,Keanu Reeves,1964,Person;Actor\n2,Lana Wachowski,1965,Person\n"
 MOVIES = 'movieId:ID(Movie){id-type:long},title:string,:LABEL\n1,The Matrix,Movie\n2,"Matrix, The: Reloaded",Movie\n'

@@ -19,11 +19,11 @@ import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
 from harmonium.data.formats import rdf, sparql
-from harmonium.data.formats.encode import encode
 from harmonium.data.graph import SPLITS
 from harmonium.data.rdf_statements import identifier, parse
-from harmonium.data.reading_options import Options
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.encode import encode
+from harmonium.data.tables.reading_options import Options
+from harmonium.errors import HarmoniumError
 
 TURTLE = """
 @prefix : <http://example.org/> . @prefix wd: <http://example.org/entity/> .

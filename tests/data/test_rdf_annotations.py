@@ -17,12 +17,12 @@ import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
 from harmonium.data.formats import FOLDERS, WRITERS
-from harmonium.data.formats.encode import encode
 from harmonium.data.formats.rdf import StatementCollector
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.rdf_annotations import REIFIES, Annotations
-from harmonium.data.reading_options import Options
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.encode import encode
+from harmonium.data.tables.reading_options import Options
+from harmonium.errors import HarmoniumError
 from small import make_graph
 
 PREFIX = "@prefix : <http://e/> . @prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"

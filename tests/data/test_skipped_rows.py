@@ -13,7 +13,7 @@ import pytest
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 GOOD = [("a", "r", "b"), ("b", "r", "c"), ("c", "q", "a"), ("d", "q", "b"), ("a", "q", "d")]
 

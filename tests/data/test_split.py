@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.split import split
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 
 def random_file(folder: Path, n_entities: int, n_relations: int, count: int, seed: int) -> Path:

@@ -17,7 +17,7 @@ from graph_checks import facts, whole
 from harmonium.data.compressed import zstd
 from harmonium.data.datasets import load
 from harmonium.data.graph import SPLITS
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 FACTS = [("Zoë", "knows", "Müller; Ana"), ("Müller; Ana", "likes", 'a "b" c')]
 

@@ -15,7 +15,7 @@ import pytest
 
 from harmonium.data import untrusted_server
 from harmonium.data.datasets import load
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 pytestmark = pytest.mark.network
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/sparql-results+json\r\n"

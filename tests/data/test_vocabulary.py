@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 LABELLED = Vocabulary(["Q39", "Q142", "Q230", "Q1428"], ["Switzerland", "France", "Georgia", "Georgia"])
 

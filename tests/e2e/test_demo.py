@@ -10,8 +10,8 @@ import pytest
 
 import harmonium
 from command_line import Result, shell
+from harmonium.cli.demo import GUISES, MISSING, QUERIES
 from harmonium.data.triples import Slot
-from harmonium.interfaces.cli.demo import GUISES, MISSING, QUERIES
 
 pytestmark = pytest.mark.slow
 

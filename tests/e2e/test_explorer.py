@@ -17,8 +17,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api as browsers
 
 import harmonium
+from harmonium.config.settings import ModelConfig
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.config import ModelConfig
 from html_page import needs_chromium
 from serving import Server, untrained
 from small import make_graph

@@ -15,10 +15,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api as browsers
 
-from harmonium.answers.review.store import load_judgements
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.interfaces.serve.server import ReviewOptions
+from harmonium.review.store import load_judgements
 from harmonium.run.run import Run
+from harmonium.serve.server import ReviewOptions
 from html_page import needs_chromium
 from serving import Server
 from small import CONFIGS, make_graph, save_untrained

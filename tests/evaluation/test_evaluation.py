@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import (
     EvaluationSummary,
@@ -17,8 +19,6 @@ from harmonium.evaluation.evaluation import (
     evaluate_with_baselines,
 )
 from harmonium.evaluation.metrics import METRICS
-from harmonium.runtime.config import EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph, random_table
 
 GRAPH = make_graph(n_entities=20, sizes=(80, 10, 30))

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation import candidates
 from harmonium.evaluation.candidates import score_and_log_normaliser, select_block, top_candidates
 from harmonium.evaluation.evaluation import evaluate_scorer
@@ -23,8 +25,6 @@ from harmonium.model import entity_vectors, gradient_graph
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.config import Config, EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import TableScorer, family, make_graph, random_model, random_table
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.significance import PairedComparison, RelationTotals, compare_paired, sign_flip
-from harmonium.runtime.errors import HarmoniumError
 
 
 def compare(difference: Tensor, relation: Tensor, samples: int = 999, seed: int = 0) -> PairedComparison:

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Sum
-from harmonium.runtime.errors import HarmoniumError
 from laws import check_composition, random_triples
 
 NAMES = [

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from command_line import shell
+from harmonium.config.settings import ModelConfig
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.composition_check import check_composition
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 
 Formula = Callable[[Tensor, Tensor, Tensor], Any]
 

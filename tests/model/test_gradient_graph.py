@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Sum
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 
 
 def test_impossible_models_are_refused() -> None:

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.harmony import Harmony, Sum
-from harmonium.runtime.errors import HarmoniumError
 
 
 def random_harmony(dim: int, faithfulness: float, seed: int, scale: float = 1.0, **options) -> Harmony:

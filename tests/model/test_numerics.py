@@ -18,11 +18,11 @@ from mpmath import mp, mpf
 from torch import Tensor
 
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.kernels import dispatch
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.runtime.errors import HarmoniumError
 from laws import random_triples
 
 FEW = 4

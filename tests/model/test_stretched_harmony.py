@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import harmonium
+from harmonium.errors import HarmoniumError
 from harmonium.model.stretched_harmony import TOLERANCE, stretched_harmony
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from small import family
 
 

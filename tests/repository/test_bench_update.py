@@ -5,8 +5,8 @@ from __future__ import annotations
 import bench_update
 import pytest
 
-from harmonium.runtime.config import Config
-from harmonium.training import local_refit
+from harmonium.config.settings import Config
+from harmonium.training.refit import local_refit
 from small import family, make_graph
 
 SETTINGS = ["model.entity_dim=8", "train.batch_size=50", "train.epochs=2", "train.device=cpu"]

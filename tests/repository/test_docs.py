@@ -18,8 +18,8 @@ import pytest
 import typer
 
 import harmonium
-from harmonium.interfaces.cli.app import app
-from harmonium.runtime.config import describe
+from harmonium.cli.app import app
+from harmonium.config.settings import describe
 from markdown_blocks import blocks, shell_commands
 
 ROOT = Path(__file__).parents[2]
@@ -170,8 +170,8 @@ import shlex, subprocess, sys
 from pathlib import Path
 from harmonium.analysis import figures
 from harmonium.data import datasets
-from harmonium.interfaces.cli import demo
-from harmonium.interfaces.cli.app import app
+from harmonium.cli import demo
+from harmonium.cli.app import app
 
 datasets.EMBEDDED["atlas"] = Path("small")
 demo.SETTINGS += ["train.epochs=1", "model.entity_dim=16"]

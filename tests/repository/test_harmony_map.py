@@ -17,11 +17,11 @@ import torch
 from harmony_uses import Measured, Setup
 
 import harmonium
+from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from small import family, make_graph
 
 QUICK = ["model.entity_dim=8", "train.epochs=2", "train.batch_size=32"]

@@ -14,8 +14,8 @@ import render
 
 import harmonium
 from harmonium.data import graph_file
+from harmonium.grammar.learn_path_rules import learn_path_rules
 from harmonium.runtime.storage import write
-from harmonium.training.path_rules import learn_path_rules
 from small import family
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from harmonium.interfaces.cli.app import app
+from harmonium.cli.app import app
 from markdown_blocks import blocks, shell_commands
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import records
 
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.config.settings import Config
+from harmonium.errors import HarmoniumError
 
 
 def make_record(

@@ -18,14 +18,14 @@ from paper_rows import CONTROLS, LARGEST_A, RECIPES, paper_rows, published
 from reproduce import ANALYSES, guises, reproduce
 
 import harmonium
-from harmonium.analysis.density import density
+from harmonium.config.settings import Config
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.model.harmony import Harmony
+from harmonium.paper.density import density
 from harmonium.run.run import Run
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.training.state import Progress
 from small import family
 

@@ -13,7 +13,7 @@ import records
 import render
 from paper_rows import RECIPES, published
 
-from harmonium.runtime.config import Config
+from harmonium.config.settings import Config
 
 ROOT = Path(__file__).parents[2]
 RECORD = {"table", "dataset", "row", "variant", "model", "lambda", "dim", "seed", "settings", "command", "commit"}

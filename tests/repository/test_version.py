@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import harmonium
-from harmonium.runtime.version import __version__
+from harmonium.version import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "harmonium.runtime.version.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "harmonium.version.__version__"}
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     releases = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == releases[0] == __version__

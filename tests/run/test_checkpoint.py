@@ -22,10 +22,10 @@ from torch import Tensor
 
 import harmonium
 import kills
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.run import checkpoint
 from harmonium.run.environment import environment
 from harmonium.runtime import folders, storage
-from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.training import train as train_module
 from harmonium.training.state import Progress, TrainingState
 from harmonium.training.train import train

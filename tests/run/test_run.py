@@ -17,9 +17,11 @@ import pytest
 import torch
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data.graph import SPLITS, Note
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.evaluation.metrics import METRICS
 from harmonium.model.build import build_model
@@ -28,8 +30,6 @@ from harmonium.run import environment as environment_module
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
 from harmonium.runtime import folders, storage, tensor_file
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from small import make_graph
 
 FILES = {"run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json"}

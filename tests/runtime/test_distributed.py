@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.errors import PeerError
 from harmonium.runtime.distributed import World, is_communication_error, local_main_first
-from harmonium.runtime.errors import PeerError
 from harmonium.runtime.sharding import ShardedTable
 
 

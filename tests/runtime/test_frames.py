@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import harmonium
+from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import ResultList
 from small import family
 

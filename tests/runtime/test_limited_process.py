@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import limited_process
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 
 LIMITS = Limits(memory=1 << 28, seconds=2, output=1 << 20)

@@ -20,7 +20,7 @@ def run(code: str, **settings: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["harmonium", "harmonium.runtime.config", "harmonium.interfaces.cli.app"])
+@pytest.mark.parametrize("module", ["harmonium", "harmonium.config.settings", "harmonium.cli.app"])
 def test_threads_sleep_by_default(module: str) -> None:
     assert run(f"import {module}; {PRINT}") == "PASSIVE"
 

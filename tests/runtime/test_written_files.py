@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.written_files import MANIFEST, check_replaceable, replace_files
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.step import TrainingStep
 from small import make_graph
 

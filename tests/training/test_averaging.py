@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from harmonium.config.settings import Config
 from harmonium.data.triples import Triples
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import Config
 from harmonium.training import fit as fit_module
 from harmonium.training.averaging import WeightAverage, is_averaged
 from harmonium.training.fit import fit

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data.triples import Slot
 from harmonium.model.build import build_model
-from harmonium.runtime.config import Config
 from harmonium.training.entity_store import DeviceStore, HostStore
 from harmonium.training.optimisers import RowAdagrad
 from harmonium.training.state import TrainingState

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
@@ -18,8 +20,6 @@ from harmonium.model.harmony import Harmony
 from harmonium.run.run import History
 from harmonium.runtime import allocator
 from harmonium.runtime.allocator import keep_freed_memory
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training import fit as fit_module
 from harmonium.training.fit import fit
 from harmonium.training.losses import CONTRASTIVE_LOSSES

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, Sum
-from harmonium.runtime.config import Config, ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training import harmony_fit, quadratic_regression
 from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.quadratic_regression import QuadraticPart, gather_questions

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from harmonium.config.settings import Config, ModelConfig, TrainConfig
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, change_graph
 from harmonium.data.triples import Slot, Triples
@@ -13,12 +14,11 @@ from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import Config, ModelConfig, TrainConfig
-from harmonium.training import local_refit
-from harmonium.training.extended_model import extend_model, start_entities
 from harmonium.training.fit import fit
-from harmonium.training.forgetting import transport
-from harmonium.training.local_refit import LocalRefit, refit
+from harmonium.training.refit import local_refit
+from harmonium.training.refit.extended_model import extend_model, start_entities
+from harmonium.training.refit.forgetting import transport
+from harmonium.training.refit.local_refit import LocalRefit, refit
 from small import family, graph_of, make_graph
 
 SETTINGS = [

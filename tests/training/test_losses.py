@@ -6,12 +6,12 @@ import typing
 import pytest
 import torch
 
+from harmonium.config.settings import ModelConfig, TrainConfig
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.runtime.config import ModelConfig, TrainConfig
 from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
     TypeHead,

@@ -5,9 +5,9 @@ import typing
 import pytest
 import torch
 
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
-from harmonium.runtime.config import TrainConfig
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from harmonium.training.losses import sampled_softmax
 from harmonium.training.negatives import SAMPLERS, draw_negatives, expand_groups
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harmonium.runtime.config import TrainConfig
+from harmonium.config.settings import TrainConfig
 from harmonium.training.optimisers import CapturableAdagrad, RowAdagrad, RowAdam, RowwiseAdagrad, scheduled_rate
 
 RATE = torch.tensor(0.1, dtype=torch.float64)

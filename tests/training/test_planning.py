@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import harmonium
+from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.model.build import build_model
-from harmonium.runtime.config import Config, EvaluateConfig
-from harmonium.training import planning
+from harmonium.training.search import planning
 from small import family, make_graph
 
 LARGE = ["model.entity_dim=100", "model.harmony=false"]  # 4,000 of its parameters are entity vectors

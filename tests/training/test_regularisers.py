@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import ModelConfig, TrainConfig
 from harmonium.data.triples import Triples
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import ModelConfig, TrainConfig
 from harmonium.training.regularisers import dura, f2, n3, regularisation
 from laws import models
 

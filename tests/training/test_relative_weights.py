@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config, TrainConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.kernels import dispatch
 from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import Config, TrainConfig
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.losses import CONTRASTIVE_LOSSES, TypeHead

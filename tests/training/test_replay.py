@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from harmonium.data.triples import Triples
-from harmonium.training.replay import UNIFORM, Cycle, Replay, degrees
+from harmonium.training.refit.replay import UNIFORM, Cycle, Replay, degrees
 from small import make_graph
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 import harmonium
+from harmonium.config.settings import Config, presets
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.run.run import Run
 from harmonium.run.selection import Selection
-from harmonium.runtime.config import Config, presets
-from harmonium.runtime.errors import HarmoniumError, Interrupted
-from harmonium.training import search
-from harmonium.training.search import Search, held_out_parts, is_better, select, with_settings
+from harmonium.training.search import search
+from harmonium.training.search.search import Search, held_out_parts, is_better, select, with_settings
 from small import family, graph_of, make_graph
 
 CHOICES = {

@@ -21,11 +21,11 @@ import torch
 
 import harmonium
 from harmonium import Run
+from harmonium.config.settings import Config
 from harmonium.data.datasets import load
 from harmonium.data.triples import Slot
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
-from harmonium.runtime.config import Config
 from harmonium.runtime.distributed import World
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.state import TrainingState

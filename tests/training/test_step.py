@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config, ModelConfig, TrainConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import Config, ModelConfig, TrainConfig
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training import negatives as negatives_module
 from harmonium.training.fit import fit
 from harmonium.training.step import TrainingStep, updates_rows

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import harmonium
-from harmonium.runtime.errors import Interrupted
+from harmonium.errors import Interrupted
 from small import family
 
 SETS = ["model.entity_dim=8", "train.epochs=4", "train.evaluate_every=2", "train.batch_size=64", "train.negatives=8"]

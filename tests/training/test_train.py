@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run
-from harmonium.runtime.config import Config
 from small import family, make_graph
 
 EMPTY = Triples.from_rows([])

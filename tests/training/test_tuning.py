@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import harmonium
+from harmonium.config.settings import Config
 from harmonium.run.run import History
-from harmonium.runtime.config import Config
-from harmonium.training import tuning
+from harmonium.training.search import tuning
 from small import family, make_graph
 
 QUICK = ["model.entity_dim=8", "model.rank=2", "train.epochs=4", "train.evaluate_every=2", "train.batch_size=64"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from harmonium.analysis.graph_changes import Listed
 from harmonium.analysis.metric_changes import HELD_OUT, sample
+from harmonium.answers.calibration.probability import Calibration
 from harmonium.answers.predict import answer_all
-from harmonium.answers.probability import Calibration
 from harmonium.answers.relation_traits import RelationTraits
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.joint_facts import JointFacts

@@ -18,16 +18,16 @@ from harmonium.analysis.graph_changes import KINDS, GraphChanges, Listed, change
 from harmonium.analysis.metric_changes import SplitMetrics, compare_metrics, interval_text, verdict
 from harmonium.analysis.missing_changes import LISTED, MAX_PAIRS, MissingChanges, Progress, compare_missing, n_pairs
 from harmonium.analysis.page import check_page, render_page, write_page
-from harmonium.answers.probability import calibration_for
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.config.settings import flatten
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.joint_facts import JointFacts
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.metrics import METRICS
 from harmonium.model.build import title
 from harmonium.run.run import Run
-from harmonium.runtime.config import flatten
 from harmonium.runtime.displayed import one_line
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.runtime.frames import Tabular
 

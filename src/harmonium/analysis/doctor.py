@@ -17,16 +17,16 @@ from torch import Tensor
 from harmonium.analysis.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.analysis.since import Since, compare_since
 from harmonium.answers.open_or_train import is_run_folder
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import convert, load
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.joint_facts import with_splits_of
 from harmonium.data.spellings import read_differences, unite_names
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
 from harmonium.evaluation.rules import KINDS, RuleBaseline, Rules, find_implied, mine_rules
 from harmonium.run.run import Run
-from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.displayed import Displayed, one_line
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import markdown_table
 
 

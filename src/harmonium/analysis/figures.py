@@ -18,17 +18,17 @@ from harmonium.analysis.neighbours import Guise
 from harmonium.data.compressed import create_file
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.runtime.errors import HarmoniumError
 
 if TYPE_CHECKING:
-    from harmonium.analysis.dynamics import Dynamics
     from harmonium.analysis.explain import Explanation
-    from harmonium.analysis.gain import Gain
+    from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.classify import Classification
-    from harmonium.answers.probability import Calibration
     from harmonium.evaluation.metrics import Ranks
+    from harmonium.paper.dynamics import Dynamics
+    from harmonium.paper.gain import Gain
     from harmonium.run.run import History
 
 TRUE, OTHER, SELF, TEXT = "#1b7f5c", "#b9c0c8", "#d1495b", "#555555"
@@ -179,7 +179,7 @@ def dynamics_figure(dynamics: Dynamics, path: Path) -> Path:
 
 def calibration_figure(calibration: Calibration, path: Path) -> Path:
     """The share of true answers against their probability, for each open slot; a panel for each kind of question."""
-    from harmonium.answers.slot_calibration import Kind
+    from harmonium.answers.calibration.slot_calibration import Kind
 
     figure = new_figure(10, 5)
     figure.suptitle(f"Reliability of probabilities, {calibration.graph}", parse_math=False)

@@ -8,10 +8,10 @@ import torch
 
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_finished, is_unfinished
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from harmonium.analysis.graph_changes import Listed
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.joint_facts import JointFacts
 from harmonium.data.joint_names import JointNames
@@ -26,7 +27,6 @@ from harmonium.evaluation.metrics import Ranks
 from harmonium.evaluation.significance import PairedComparison, compare_paired
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
-from harmonium.runtime.config import EvaluateConfig
 
 COMPARED = ("mrr", "hits@1", "hits@3", "hits@10")
 HELD_OUT = ("test", "valid")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from harmonium.analysis.answer_changes import ProbabilityChanges, probability_changes
 from harmonium.analysis.graph_changes import Listed
+from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
 from harmonium.answers.candidate_facts import CandidateSearch
 from harmonium.answers.complete import find_missing
-from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for
 from harmonium.data.graph import Graph
 from harmonium.data.joint_facts import JointFacts
 from harmonium.data.triples import Slot, Triples

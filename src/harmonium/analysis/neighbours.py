@@ -19,13 +19,13 @@ from harmonium.analysis.entity_tokens import RIDGE, entity_tokens
 from harmonium.data.graph import Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.ranking import rank
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.displayed import one_line
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import Tabular
 
 

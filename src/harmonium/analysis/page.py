@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harmonium.data.compressed import create_file
-from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.version import __version__
+from harmonium.errors import HarmoniumError
+from harmonium.version import __version__
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:

@@ -14,27 +14,27 @@ import torch
 from harmonium.analysis import figures
 from harmonium.analysis.doctor import diagnose
 from harmonium.analysis.figures import inline_svg
-from harmonium.analysis.gain import gain as measure_gain
 from harmonium.analysis.neighbours import nearest_triples
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
+from harmonium.answers.calibration.hidden_facts import find_hidden
+from harmonium.answers.calibration.probability import Calibration, calibration_for
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
-from harmonium.answers.hidden_facts import find_hidden
-from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import identifiers
+from harmonium.config.settings import Config, EvaluateConfig, describe
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics, evaluate_scorer
 from harmonium.evaluation.metrics import METRICS, Ranks
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
+from harmonium.paper.gain import gain as measure_gain
 from harmonium.run import manifest as manifests
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.config import Config, EvaluateConfig, describe
-from harmonium.runtime.errors import HarmoniumError
 
 MARK = "harmonium report</title>"  # in every report
 MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the worst are shown

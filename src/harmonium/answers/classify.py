@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.probability import calibration_for, optional_floats
+from harmonium.answers.calibration.probability import calibration_for, optional_floats
 from harmonium.answers.score import Facts
-from harmonium.data.fact_file import read_labelled, read_triples
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
-from harmonium.data.skipped_rows import OnBad, SkippedRows
+from harmonium.data.tables.fact_file import read_labelled, read_triples
+from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.displayed import Displayed, one_line
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import ResultList, index_of
 
 CHUNK = 8192  # triples scored at once

@@ -9,22 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
+from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
-from harmonium.answers.destinations import check_destination, send
-from harmonium.answers.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
 from harmonium.answers.open_or_train import open_or_train
-from harmonium.answers.probability import optional_floats
 from harmonium.answers.query import identifiers
 from harmonium.answers.reasons import Reason, find_reasons
-from harmonium.answers.result_file import check_path, write_rows
-from harmonium.data.columns import COLUMNS
+from harmonium.answers.send.destinations import check_destination, send
+from harmonium.answers.send.result_file import check_path, write_rows
 from harmonium.data.graph import Graph
 from harmonium.data.neo4j_address import is_neo4j
+from harmonium.data.tables.columns import COLUMNS
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import whole_number
 from harmonium.run.run import Run
 from harmonium.runtime import distributed, torchrun
 from harmonium.runtime.distributed import World, run_on_main
-from harmonium.runtime.errors import whole_number
 from harmonium.runtime.frames import ResultList
 
 BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability

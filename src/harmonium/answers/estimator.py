@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harmonium.answers.calibration.probability import calibration_for
 from harmonium.answers.classify import Classification, classify_triples, labelled_split
 from harmonium.answers.predict import answer_table
-from harmonium.answers.probability import calibration_for
-from harmonium.data.columns import COLUMNS
+from harmonium.config.setting_values import Overrides, full_key, full_keys
+from harmonium.config.settings import Config
 from harmonium.data.datasets import load
-from harmonium.data.fact_file import fact_table, read_rows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.fact_file import fact_table, read_rows
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import ResultList
-from harmonium.runtime.setting_values import Overrides, full_key, full_keys
 from harmonium.training.train import train
 
 NO_SETTINGS = ("preset", "minutes", "overrides")  # parameters of LinkPredictor that are no settings

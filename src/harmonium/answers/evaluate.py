@@ -10,25 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.config.setting_values import build
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import load
-from harmonium.data.fact_file import reject_name
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.reading_options import split_keywords
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.fact_file import reject_name
+from harmonium.data.tables.reading_options import split_keywords
+from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.ensemble import Ensemble
+from harmonium.errors import HarmoniumError, whole_number
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
-from harmonium.evaluation.expert_weights import learn_weights
 from harmonium.evaluation.rounding_check import check_rounding
+from harmonium.grammar.ensemble import Ensemble
+from harmonium.grammar.expert_weights import learn_weights
+from harmonium.grammar.learn_path_rules import learn_path_rules
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
-from harmonium.runtime.config import EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError, whole_number
-from harmonium.runtime.setting_values import build
 from harmonium.runtime.untrusted import is_file
-from harmonium.training.path_rules import learn_path_rules
 
 
 def evaluate(

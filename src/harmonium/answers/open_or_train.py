@@ -8,8 +8,8 @@ from typing import Any
 from harmonium.data.datasets import graph_name, is_server, load, locate
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.training.state import Progress
 from harmonium.training.train import train

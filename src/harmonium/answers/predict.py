@@ -11,26 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.answers.calibration.conformal import answer_sets_for
+from harmonium.answers.calibration.held_out import are_known, exclude, with_candidates
+from harmonium.answers.calibration.probability import Calibration, calibration_for
 from harmonium.answers.complete import complete, missing_facts_of
-from harmonium.answers.conformal import answer_sets_for
-from harmonium.answers.held_out import are_known, exclude, with_candidates
-from harmonium.answers.probability import Calibration, calibration_for
 from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
 from harmonium.answers.relation_traits import RelationTraits, false_answers
-from harmonium.answers.result_file import write_rows
-from harmonium.data.columns import COLUMNS
+from harmonium.answers.send.result_file import write_rows
 from harmonium.data.compressed import numbered_lines
 from harmonium.data.entity_types import EntityTypes
-from harmonium.data.fact_file import CHUNK
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import CsrIndex, KnownAnswers
-from harmonium.data.skipped_rows import OnBad, SkippedRows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.fact_file import CHUNK
+from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError, error_at, whole_number
 from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.errors import HarmoniumError, error_at, whole_number
 from harmonium.runtime.frames import ResultList
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate)

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harmonium.data.columns import COLUMNS
-from harmonium.data.fact_file import FactReader
 from harmonium.data.graph import Graph
-from harmonium.data.skipped_rows import OnBad, SkippedRows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.fact_file import FactReader
+from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 WHOLE = "; `score` rates whole facts"
 
@@ -63,7 +63,7 @@ def _query(graph: Graph, names: Mapping[Any, str | None], ids: Sequence[int]) ->
 
 
 def read_queries(source: Any, graph: Graph, on_bad: OnBad | SkippedRows = "error", **options: Any) -> Iterator[Query]:
-    """The queries of a file or a table of head, relation, tail (data/fact_file.py), one of them empty or '?'."""
+    """The queries of a file or a table of head, relation, tail (data/tables/fact_file.py), one of them empty or '?'."""
     reader = FactReader(source, on_bad, **options)
     for row, cells in reader.rows(may_be_open=True):
         names = {column: None if cells[column] in ("", "?") else cells[column] for column in COLUMNS}

@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from harmonium.answers.held_out import count_other_answers
-from harmonium.answers.probability import Calibration, calibration_for, optional_floats
+from harmonium.answers.calibration.held_out import count_other_answers
+from harmonium.answers.calibration.probability import Calibration, calibration_for, optional_floats
 from harmonium.answers.query import identifiers
-from harmonium.answers.result_file import write_rows
-from harmonium.data.columns import COLUMNS
-from harmonium.data.fact_file import read_triples
+from harmonium.answers.send.result_file import write_rows
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.skipped_rows import OnBad, SkippedRows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.fact_file import read_triples
+from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.evaluation.ranking import rank

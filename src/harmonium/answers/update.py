@@ -11,24 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harmonium.answers.judgement_correction import correction_file, correction_for
-from harmonium.answers.review.judgements import by_fact
-from harmonium.answers.review.store import FactIds, load_judgements
+from harmonium.answers.calibration.judgement_correction import correction_file, correction_for
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
-from harmonium.data.skipped_rows import OnBad
+from harmonium.data.tables.skipped_rows import OnBad
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
+from harmonium.review.judgements import by_fact
+from harmonium.review.store import FactIds, load_judgements
 from harmonium.run import manifest
 from harmonium.run.run import UNREADABLE, Run, open_run
 from harmonium.run.updates import Update, UpdateRecord
-from harmonium.runtime.config import EvaluateConfig
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import locked_folder, reserve
-from harmonium.training.local_refit import Refitted, refit
+from harmonium.training.refit.local_refit import Refitted, refit
 
 logger = logging.getLogger("harmonium")
 EVALUATED, MIN_EVALUATED = 4000, 250  # facts ranked after an update, at most and at least; `evaluate` ranks all

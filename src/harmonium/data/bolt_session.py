@@ -14,8 +14,8 @@ from typing import Any
 from harmonium.data.names import clean_name
 from harmonium.data.neo4j_address import Neo4jAddress, id_of, name_of, quoted
 from harmonium.data.untrusted_server import check_public
-from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.version import __version__
+from harmonium.errors import HarmoniumError
+from harmonium.version import __version__
 
 ROWS = 10_000  # in a message, and fetched at a time
 BATCH = 1_000  # facts written in a transaction

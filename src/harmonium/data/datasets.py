@@ -15,16 +15,16 @@ from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.download import Progress
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.neo4j_address import Neo4jAddress, is_neo4j
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import OnBad
 from harmonium.data.split import split
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import OnBad
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import folders, storage
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regular
 from harmonium.runtime.written_files import check_replaceable
 
 if TYPE_CHECKING:
-    from harmonium.data.formats.source import Source
+    from harmonium.data.tables.source import Source
 
 WORTH_CACHING = 20_000  # training triples
 CACHE_VERSION = 8
@@ -47,7 +47,7 @@ def load(
 
     Names are cleaned (blanks, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
     cannot be used (an empty cell, too few or too many cells, not UTF-8) is an error with file and line; `on_bad="skip"`
-    leaves such rows out, with a note. Further `options` (data/reading_options.py) say how to read it: columns,
+    leaves such rows out, with a note. Further `options` (data/tables/reading_options.py) say how to read it: columns,
     label_columns, type_columns, weight_column, delimiter, encoding, header, quotes, literals, language, query,
     allow_internal.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
@@ -232,7 +232,7 @@ def _cache_path(key: str, files: Sequence[Path]) -> Path:
 
 
 def _encode(read: Callable[[Any, Options], Source], source: Any, options: Options) -> Graph:
-    from harmonium.data.formats.encode import encode
+    from harmonium.data.tables.encode import encode
 
     return encode(read(source, options))
 

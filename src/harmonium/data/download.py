@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from harmonium.data.graph import SPLITS
-from harmonium.runtime.errors import HarmoniumError, error_at
+from harmonium.errors import HarmoniumError, error_at
 from harmonium.runtime.storage import file_digest
 
 LIST = Path(__file__).parent / "standard_datasets.toml"

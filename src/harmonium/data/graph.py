@@ -13,8 +13,8 @@ from torch import Tensor
 from harmonium.data.index import CsrIndex, KnownAnswers, is_member
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.displayed import Displayed
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import harmless
 
 SPLITS = ("train", "valid", "test")

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
-from harmonium.data.skipped_rows import OnBad
+from harmonium.data.tables.skipped_rows import OnBad
 from harmonium.data.triples import Slot, Triples, read_columns
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
-from harmonium.runtime.errors import HarmoniumError
 
 EXAMPLES = 3  # names in a note
 

@@ -22,8 +22,8 @@ from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.name_column import BLOCK, NameColumn
 from harmonium.data.triples import Slot, read_columns
 from harmonium.data.vocabulary import Vocabulary
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import tensor_file
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
 ENDING = ".graph"

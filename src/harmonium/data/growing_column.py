@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 
 IN_MEMORY = 1 << 25  # bytes of a column kept in memory
 CHUNK = 1 << 22  # triples processed at a time

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 FEW_ROWS = 1 << 20  # so many are read, however small the file is
 ROWS_PER_BYTE = 8  # at most: different facts take more than a bit each

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 REIFIES = "http://www.w3.org/1999/02/22-rdf-syntax-ns#reifies"
 PREDICATES = ("confidence", "confidencescore", "certainty", "probability", "weight")  # last parts of their IRIs

@@ -18,7 +18,7 @@ from harmonium.data.graph import Graph, Note
 from harmonium.data.names import clean_name
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 USUAL = 10  # times as many facts has the usual spelling of a relation as a rare one
 EXAMPLES = 3  # shown in a note

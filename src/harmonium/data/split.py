@@ -11,7 +11,7 @@ from harmonium.data.growing_column import CHUNK, select_triples
 from harmonium.data.index import hash_ids, is_member
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 EXACT = 1000  # facts up to which the shares are kept exactly; of more they hardly differ
 

@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from harmonium.data.neo4j_address import without_user
-from harmonium.runtime.errors import HarmoniumError
-from harmonium.runtime.version import __version__
+from harmonium.errors import HarmoniumError
+from harmonium.version import __version__
 
 ANSWER_BYTES = 1 << 26
 ANSWER_SECONDS = 300.0  # from the connection to the last byte

@@ -6,7 +6,7 @@ from numbers import Number
 
 from harmonium.data.name_column import NameColumn
 from harmonium.data.names import clean_name
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 SEARCHED_NAMES = 1_000_000  # names compared for a suggestion, a microsecond each
 

@@ -12,20 +12,20 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from torch import Tensor
 
+from harmonium.config.setting_values import build
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.metrics import Estimate, Ranks, RoundingCheck, read_metrics
 from harmonium.evaluation.ranking import rank
 from harmonium.evaluation.rules import RuleBaseline
 from harmonium.model.scoring import Scorer
 from harmonium.runtime import schema
-from harmonium.runtime.config import EvaluateConfig
 from harmonium.runtime.displayed import Displayed, one_line
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.frames import Tabular
-from harmonium.runtime.setting_values import build
 
 BASELINE_FACTS = 2000  # facts that baselines rank
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")

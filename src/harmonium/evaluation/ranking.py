@@ -13,11 +13,11 @@ from torch import Tensor
 
 from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError, out_of_memory_error, whole_number
 from harmonium.evaluation.candidates import chunk_size, select_block
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.exact_scores import Comparison
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.errors import HarmoniumError, out_of_memory_error, whole_number
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate or column)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.evaluation import draw_facts, evaluate_scorer
 from harmonium.evaluation.metrics import METRICS, RoundingCheck
 from harmonium.model.scoring import Scorer
-from harmonium.runtime.config import EvaluateConfig
 
 SLACK = 4  # a difference of two scores has twice their error; another backend may err twice as much
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 SAMPLES = 5000
 MAX_DRAWN = 1 << 21  # queries drawn at once: 16 MB of random numbers

@@ -2,10 +2,10 @@
 
 import torch
 
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, Sum
-from harmonium.runtime.config import Config, ModelConfig
 from harmonium.runtime.distributed import World
 
 

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.complex_product import complex_product
 from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct, Product
-from harmonium.runtime.errors import HarmoniumError
 
 MAX_DIM = 20_000  # coordinates of a composed vector
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.interfaces import ElementwiseProduct, Product
 from harmonium.model.composition import Composition, SlotMap
-from harmonium.runtime.errors import HarmoniumError
 
 LENGTHS = (1.0, 1e-3, 1e3)  # spread of the random coordinates
 WEIGHTS = (0.3, -1.7)  # u and v are mixed as w u + (1 - w) v

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.unit_rows import unit_rows
 from harmonium.model.composition import Composition
 from harmonium.model.composition_check import check_own_composition
@@ -18,7 +19,6 @@ from harmonium.model.entity_vectors import EntityVectors
 from harmonium.model.harmony import Harmony, Sum, xavier_limit
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.sharding import ShardedTable
 
 BLOCK = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from harmonium.errors import HarmoniumError
 from harmonium.kernels.quadratic_form import QuadraticForm, embed, orthonormalise
 from harmonium.kernels.resolvent import resolvent
 from harmonium.model.dropout import dropout_mask
-from harmonium.runtime.errors import HarmoniumError
 
 MARGIN = 0.25  # the paper's epsilon: how far the cap on W stays below lambda
 CAP_AT_INFINITY = 2.5  # the paper's cap when lambda is infinite

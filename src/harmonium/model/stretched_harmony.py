@@ -12,11 +12,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, default_cap
-from harmonium.runtime.config import ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 
 TOLERANCE = 1e-3  # largest change of a score, as a fraction of the largest score
 SCORED_FACTS = 10_000  # of which the largest score is known

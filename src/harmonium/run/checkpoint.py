@@ -28,20 +28,20 @@ from typing import Any, Protocol
 from safetensors import SafetensorError
 from torch import Tensor
 
+from harmonium.config.setting_values import Overrides
+from harmonium.config.settings import Config, TrainConfig
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
+from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.run import sharded_checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.manifest import unreadable
 from harmonium.run.selection import Selection
 from harmonium.run.stop_signal import StopSignal
 from harmonium.runtime import folders, schema, storage, tensor_file
-from harmonium.runtime.config import Config, TrainConfig
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, is_communication_error, run_on_main
-from harmonium.runtime.errors import HarmoniumError, Interrupted
 from harmonium.runtime.folders import UNFINISHED, logger
-from harmonium.runtime.setting_values import Overrides
 from harmonium.runtime.storage import FileRecord
 
 FORMAT = 4

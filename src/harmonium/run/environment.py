@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from harmonium.runtime.version import __version__
+from harmonium.version import __version__
 
 SOURCE_TREE = Path(__file__).parents[3]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import folders, schema, storage
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.storage import FileRecord
 from harmonium.runtime.untrusted import is_file, is_folder, refuse_pickle
 

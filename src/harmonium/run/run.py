@@ -11,9 +11,9 @@
 
 and, once they were asked for, files computed from these (`manifest.keep`):
 
-    calibration.json           probabilities of answers (answers/probability.py)
-    fact_calibration.*.json    probabilities of missing facts (answers/fact_probability.py)
-    conformal.json             answer sets (answers/conformal.py)
+    calibration.json           probabilities of answers (answers/calibration/probability.py)
+    fact_calibration.*.json    probabilities of missing facts (answers/calibration/fact_probability.py)
+    conformal.json             answer sets (answers/calibration/conformal.py)
 
 A folder is written under a temporary name beside its path and renamed when complete, so it exists whole or not at all.
 """
@@ -34,9 +34,11 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from safetensors import SafetensorError
 
+from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.evaluation.metrics import read_metrics
 from harmonium.model.build import build_model, title
@@ -49,10 +51,8 @@ from harmonium.run.methods import RunMethods
 from harmonium.run.selection import Selection
 from harmonium.run.updates import Update
 from harmonium.runtime import folders, schema, storage, tensor_file
-from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.displayed import Displayed, one_line
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import refuse_pickle
 
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")

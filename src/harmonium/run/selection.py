@@ -20,7 +20,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Selection:
-    """The result of a search (training/search.py)."""
+    """The result of a search (training/search/search.py)."""
 
     settings: dict[str, Any]  # the chosen ones that differ from the built-in defaults, by key
     reasons: list[str]

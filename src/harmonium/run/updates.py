@@ -20,13 +20,13 @@ from harmonium.data import graph_changes
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest as manifests
 from harmonium.run.manifest import Manifest
 from harmonium.runtime import schema, storage, tensor_file
 from harmonium.runtime.displayed import Displayed, one_line
-from harmonium.runtime.errors import HarmoniumError
 
 LOG = "updates.jsonl"
 

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 ALWAYS_ALLOWED_THREADS = 64
 

@@ -1,6 +1,6 @@
 """Results that show themselves: as HTML in a notebook, as text when printed, in one line as `repr`.
 
-HTML and text come from the functions that print results in a terminal (interfaces/cli/display), so that there is one
+HTML and text come from the functions that print results in a terminal (cli/display), so that there is one
 place where a result is laid out. docs/decisions/016-methods-of-a-run.md says why this module may reach them.
 """
 
@@ -13,12 +13,12 @@ class Displayed:
     """A result with a display."""
 
     def _repr_html_(self) -> str:
-        from harmonium.interfaces.cli.display.notebook import to_html
+        from harmonium.cli.display.notebook import to_html
 
         return to_html(self)
 
     def __str__(self) -> str:
-        from harmonium.interfaces.cli.display.notebook import to_text
+        from harmonium.cli.display.notebook import to_text
 
         return to_text(self)
 

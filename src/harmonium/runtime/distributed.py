@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from harmonium.errors import HarmoniumError, PeerError
 from harmonium.runtime import storage, torchrun
-from harmonium.runtime.errors import HarmoniumError, PeerError
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.storage import DRAFT, sync
 from harmonium.runtime.untrusted import is_file
 

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.displayed import Displayed, one_line
-from harmonium.runtime.errors import HarmoniumError
 
 if TYPE_CHECKING:
     import polars

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO
 
 MEGABYTE = 1 << 20

@@ -13,8 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import open_regular
 
 DRAFT = ".draft"  # ending of files and folders that are not complete

@@ -7,7 +7,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 PICKLE_ENDINGS = ("pkl", "pickle", "pt", "pth", "bin", "ckpt", "joblib", "npy", "npz")
 PICKLE_START = re.compile(rb"\x80[\x02-\x05](c|[\x8a\x95}\]\(KXq])|c\w[\w.]*\n\w+\n|\x93NUMPY")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.folders import is_alive
 
 MANIFEST, FORMAT = "harmonium.json", 1

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import TrainConfig
 from harmonium.kernels.stochastic_rounding import compute_dtype
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.distributed import World
 from harmonium.runtime.sharding import ShardedTable
 from harmonium.training.optimisers import RowOptimiser

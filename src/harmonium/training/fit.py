@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
+from harmonium.config.settings import Config, EvaluateConfig, TrainConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
+from harmonium.errors import out_of_memory_error
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.metrics import decisive
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.run import History
-from harmonium.runtime.config import Config, EvaluateConfig, TrainConfig
 from harmonium.runtime.device import pick_device, use_threads
-from harmonium.runtime.errors import out_of_memory_error
 from harmonium.training.relative_weights import relative_weights
 from harmonium.training.state import Progress, TrainingState
 

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.candidates import chunk_size, select_block
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, Sum, default_cap
 from harmonium.model.scoring import EmbeddingScorer
-from harmonium.runtime.config import Config, ModelConfig
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.negatives import SIDES
 from harmonium.training.quadratic_regression import (
     CANDIDATES,

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from harmonium.data.graph import Graph
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.runtime.untrusted import (
     ALWAYS_ALLOWED,
     MAX_RATIO,

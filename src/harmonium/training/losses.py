@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
 from harmonium.kernels.reference import weighted_cross_entropy
 from harmonium.model.scoring import BatchScorer
-from harmonium.runtime.config import TrainConfig
 from harmonium.training.negatives import true_then_negatives
 
 # Of scores (m, 1 + n), the true triple's first, of the margin, and of the weights of the triples (m,), if they have any.

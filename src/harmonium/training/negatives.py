@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 SIDES = (Slot.HEAD, Slot.TAIL)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import TrainConfig
 from harmonium.kernels.stochastic_rounding import add_to_rows, compute_dtype
 from harmonium.kernels.triton_backend import has_triton
-from harmonium.runtime.config import TrainConfig
 
 
 def scheduled_rate(settings: TrainConfig, step: int, n_steps: int) -> float:

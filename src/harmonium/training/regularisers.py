@@ -6,11 +6,11 @@ With reciprocal relations a triple (head, r, tail) also stands for (tail, r', he
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot
 from harmonium.kernels.sum_of_cubes import sum_of_cubes
 from harmonium.model.composition import SlotMap
 from harmonium.model.scoring import BatchScorer
-from harmonium.runtime.config import TrainConfig
 
 
 def regularisation(scorer: BatchScorer, settings: TrainConfig) -> Tensor | None:

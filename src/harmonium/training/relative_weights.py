@@ -12,7 +12,7 @@ count for less (docs/decisions/017-weights-multiply-the-loss.md).
 from dataclasses import replace
 
 from harmonium.data.triples import Triples
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 
 def relative_weights(train: Triples, power: float = 1.0) -> Triples:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Triples
+from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import History, read_rows
 from harmonium.runtime import schema, tensor_file
-from harmonium.runtime.config import TrainConfig
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.averaging import WeightAverage, is_averaged
 from harmonium.training.step import TrainingStep, with_prefix
 

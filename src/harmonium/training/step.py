@@ -10,7 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
 from harmonium.kernels import dispatch
 from harmonium.kernels.gather import number_runs
 from harmonium.kernels.precision import matmul_precision
@@ -19,9 +21,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import BatchScorer
 from harmonium.runtime import torchrun
-from harmonium.runtime.config import TrainConfig
 from harmonium.runtime.distributed import World
-from harmonium.runtime.errors import HarmoniumError
 from harmonium.training.entity_store import HostStore, make_entity_store
 from harmonium.training.losses import TypeHead, answer_weights, contrastive_loss, contrastive_scores, query_weights
 from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives

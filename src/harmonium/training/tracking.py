@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harmonium.runtime.config import Config
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.config.settings import Config
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.folders import logger
 
 CSV_HEADER = "epoch,name,value\n"

@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from harmonium.config.setting_values import Overrides, full_keys
+from harmonium.config.settings import Config
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
-from harmonium.data.reading_options import Options, split_keywords
+from harmonium.data.tables.reading_options import Options, split_keywords
+from harmonium.errors import HarmoniumError, out_of_memory_error
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
@@ -21,17 +24,14 @@ from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
 from harmonium.run.selection import Selection
 from harmonium.runtime import torchrun
-from harmonium.runtime.config import Config
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
-from harmonium.runtime.errors import HarmoniumError, out_of_memory_error
 from harmonium.runtime.folders import is_finished, is_unfinished, refuse_current_folder, remove_leftovers, reserve
-from harmonium.runtime.setting_values import Overrides, full_keys
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.notebook_progress import OnProgress, training_progress
-from harmonium.training.search import Search, for_vectors, select
+from harmonium.training.search.search import Search, for_vectors, select
 from harmonium.training.tracking import Log, check_targets, tracking
 
 DEFAULT = "best"  # the preset used where no settings are given

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 from harmonium.data import graph_file
-from harmonium.data.columns import WEIGHT
 from harmonium.data.compressed import create_file, find_file, strip_compression
 from harmonium.data.formats import (
     csv,
@@ -24,10 +23,11 @@ from harmonium.data.formats import (
     rdf,
     tsv,
 )
-from harmonium.data.formats.source import Source
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.reading_options import Options
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import WEIGHT
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.source import Source
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
 
 FOLDERS: dict[str, ModuleType] = {"openke": openke, "libkge": libkge}  # always a folder

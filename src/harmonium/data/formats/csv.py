@@ -12,10 +12,15 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import check_titles, choose_columns, is_header
 from harmonium.data.compressed import create_file, find_file, read_lines, strip_compression
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import (
+from harmonium.data.formats.tsv import facts_in, names_beside, split_files
+from harmonium.data.graph import Graph, Note
+from harmonium.data.tables.columns import check_titles, choose_columns, is_header
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.separated_text import guess_layout, read_cells
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import (
     choose_encoding,
     drop_unusable,
     first_row_is_header,
@@ -24,12 +29,7 @@ from harmonium.data.formats.table import (
     to_source,
     to_table,
 )
-from harmonium.data.formats.tsv import facts_in, names_beside, split_files
-from harmonium.data.graph import Graph, Note
-from harmonium.data.reading_options import Options
-from harmonium.data.separated_text import guess_layout, read_cells
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.data.text_encoding import UTF_8, guess_encoding
+from harmonium.data.tables.text_encoding import UTF_8, guess_encoding
 
 ENDINGS = (".csv", ".tsv", ".txt")
 ROWS = 1 << 17  # read at a time

@@ -14,15 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.columns import ALIASES
 from harmonium.data.compressed import numbered_lines, open_bytes, strip_compression
 from harmonium.data.formats.links import Link, LinkReader, has_relation
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import to_source
-from harmonium.data.reading_options import Options
-from harmonium.data.rows import read_json
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import ALIASES
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.rows import read_json
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import to_source
+from harmonium.errors import HarmoniumError
 
 LINKS = ("relationships", "relations", "edges", "links", "triples", "facts", "data")
 ENTITIES = ("entities", "nodes")

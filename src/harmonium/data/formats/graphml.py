@@ -14,11 +14,11 @@ import polars as pl
 from harmonium.data.compressed import BLOCK, READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.formats.in_memory import NODE_LABELS
 from harmonium.data.formats.links import Link, LinkReader
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import to_source
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import to_source
+from harmonium.errors import HarmoniumError
 
 RAG_FILE = "graph_chunk_entity_relation.graphml"  # of LightRAG and nano-graphrag
 NODE_TYPES = ("entity_type", "type")

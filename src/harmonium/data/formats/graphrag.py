@@ -13,11 +13,11 @@ import polars as pl
 from harmonium.data.formats.in_memory import EDGE_RELATIONS
 from harmonium.data.formats.links import PREDICTED, Link, LinkReader, has_relation
 from harmonium.data.formats.parquet import read_tables
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import to_source, to_text
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import to_source, to_text
+from harmonium.errors import HarmoniumError
 
 PREFIXES = ("", "create_final_")
 RELATIONSHIPS, ENTITIES = "relationships.parquet", "entities.parquet"

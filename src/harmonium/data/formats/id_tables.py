@@ -7,16 +7,16 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import numbered_lines
-from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import read_columns
 from harmonium.data.graph import Note
 from harmonium.data.names import clean_name, is_empty
-from harmonium.data.separated_text import reject_bytes
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.data.text_encoding import UTF_8
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.separated_text import reject_bytes
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.text_encoding import UTF_8
+from harmonium.errors import HarmoniumError
 
 
 @dataclass(frozen=True)

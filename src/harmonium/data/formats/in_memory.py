@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, WEIGHT
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import drop_unusable, select_facts, to_source
-from harmonium.data.formats.table_rows import tables_of_rows
 from harmonium.data.graph import Note
-from harmonium.data.reading_options import Options
-from harmonium.data.rows import text_of, to_rows
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import COLUMNS, WEIGHT
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.rows import text_of, to_rows
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import drop_unusable, select_facts, to_source
+from harmonium.data.tables.table_rows import tables_of_rows
+from harmonium.errors import HarmoniumError
 
 NODE_LABELS = ("name", "label")  # attributes that label a node
 EDGE_RELATIONS = ("relation", "predicate", "property", "relationship", "label", "type")  # that name its relation

@@ -10,14 +10,14 @@ from typing import Any
 import polars as pl
 
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import choose_encoding, to_source, to_table
-from harmonium.data.formats.table_rows import tables_of_rows
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
-from harmonium.data.reading_options import Options
-from harmonium.data.rows import JSON_ENDINGS, read_values
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.rows import JSON_ENDINGS, read_values
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import choose_encoding, to_source, to_table
+from harmonium.data.tables.table_rows import tables_of_rows
 
 ENDINGS = JSON_ENDINGS
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
 from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import names_table
 from harmonium.data.formats.tsv import read_names, write_table
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import names_table
 from harmonium.runtime.untrusted import exists_as_file
 
 

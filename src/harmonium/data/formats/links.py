@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
 from harmonium.data.formats.in_memory import EDGE_RELATIONS
 from harmonium.data.graph import Note
 from harmonium.data.names import clean_name
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
 
 RELATED = "related to"
 TYPE = "type"  # the relation that states the type of an entity (entity_types.py)

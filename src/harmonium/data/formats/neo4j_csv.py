@@ -15,16 +15,16 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS
 from harmonium.data.compressed import read_lines, strip_compression
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import choose_encoding, drop_unusable, line_name, to_source
 from harmonium.data.graph import Note
 from harmonium.data.neo4j_address import NAMES
-from harmonium.data.reading_options import Options
-from harmonium.data.separated_text import SEPARATORS, read_cells
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.separated_text import SEPARATORS, read_cells
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import choose_encoding, drop_unusable, line_name, to_source
+from harmonium.errors import HarmoniumError
 
 ENDINGS = (".csv", ".tsv", ".txt")
 APOC = {"_id": "id", "_start": "head", "_end": "tail", "_type": "relation"}

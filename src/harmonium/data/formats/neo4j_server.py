@@ -13,12 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, choose_columns
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import drop_unusable, to_source
 from harmonium.data.neo4j_address import Neo4jAddress, facts_query
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.columns import COLUMNS, choose_columns
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import drop_unusable, to_source
 from harmonium.runtime.limited_process import Limits, stream
 
 # for a process that holds a few thousand rows at a time: memory, CPU time, answer, and how long a query may take to begin

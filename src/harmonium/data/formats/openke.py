@@ -10,12 +10,12 @@ import polars as pl
 
 from harmonium.data.compressed import MAX_LINE
 from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
-from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import names_beside, write_names, write_table
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file, open_regular, refuse_pickle
 
 MAX_NUMBER = 1000  # characters of the first line

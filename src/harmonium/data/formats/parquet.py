@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import create_file
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import select_facts, to_source, to_table
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import select_facts, to_source, to_table
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.untrusted import refuse_pickle
 

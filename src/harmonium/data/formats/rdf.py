@@ -19,18 +19,18 @@ from urllib.parse import quote, unquote
 import numpy as np
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, WEIGHT
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats.source import Source
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import clean_name
 from harmonium.data.rdf_annotations import REIFIES
 from harmonium.data.rdf_statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
-from harmonium.data.reading_options import Options
-from harmonium.data.skipped_rows import SkippedRows
+from harmonium.data.tables.columns import COLUMNS, WEIGHT
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
 from harmonium.data.triples import Triples
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 
 ENDINGS = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")

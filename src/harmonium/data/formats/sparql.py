@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from harmonium.data.columns import COLUMNS, choose_columns
 from harmonium.data.formats.rdf import StatementCollector
-from harmonium.data.formats.source import Source
 from harmonium.data.graph import Note
 from harmonium.data.rdf_statements import LABELS, pyoxigraph
-from harmonium.data.reading_options import Options
+from harmonium.data.tables.columns import COLUMNS, choose_columns
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.source import Source
 from harmonium.data.untrusted_server import post
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.errors import HarmoniumError
 
 PREFIX = "sparql:"
 PAGE = 10_000

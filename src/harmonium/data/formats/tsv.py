@@ -10,17 +10,17 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.columns import COLUMNS, check_titles, is_header, judge_first_row
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, numbered_lines, read_blocks
-from harmonium.data.formats.source import Source
-from harmonium.data.formats.table import first_row_is_header, names_table, to_table
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import BLANKS, is_empty
-from harmonium.data.reading_options import Options
-from harmonium.data.separated_text import SAMPLE, read_cells, reject_bytes
-from harmonium.data.skipped_rows import SkippedRows
-from harmonium.data.text_encoding import UTF_8
-from harmonium.runtime.errors import HarmoniumError
+from harmonium.data.tables.columns import COLUMNS, check_titles, is_header, judge_first_row
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.separated_text import SAMPLE, read_cells, reject_bytes
+from harmonium.data.tables.skipped_rows import SkippedRows
+from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import first_row_is_header, names_table, to_table
+from harmonium.data.tables.text_encoding import UTF_8
+from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file
 
 ENDINGS = (".txt", ".tsv")

@@ -1,0 +1,1 @@
+"""How sure to be: probabilities fitted on held-out facts."""

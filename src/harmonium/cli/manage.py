@@ -1,0 +1,105 @@
+"""Commands that make something new of a run: update, export."""
+
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import harmonium
+from harmonium.cli import console, options
+from harmonium.cli.display.training import show_metrics, show_update
+from harmonium.cli.options import argument, choice, flag, option
+from harmonium.cli.reading import reads_graph
+from harmonium.errors import HarmoniumError
+
+
+@reads_graph
+def update(
+    run: options.RunFolder,
+    add: Annotated[
+        Path | None, option("FILE", "Facts to add, also about new entities and relations: .tsv, .csv, .jsonl, ...")
+    ] = None,
+    remove: Annotated[
+        Path | None, option("FILE", "Facts to forget; those that the graph does not have are recorded as false.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, option("FILE", "Judgements of a review: accepted facts are added, rejected ones removed.")
+    ] = None,
+    undo: Annotated[bool, flag("Give back the run before its last update.", "--undo")] = False,
+    out: Annotated[Path | None, option("RUN", "Run folder to write; the run itself only with --overwrite.")] = None,
+    overwrite: options.Overwrite = False,
+    output_format: options.Format = "table",
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Add facts to a run and remove others without training again; only the vectors concerned move.
+
+    Removed facts, and facts to be removed that the graph does not have, are
+    recorded as false: no command proposes them again, until they are added.
+
+    Example: harmonium update runs/demo --add facts.tsv --out runs/newer
+
+    Example: harmonium update runs/demo --remove wrong.tsv --out runs/demo --overwrite
+
+    Example: harmonium update runs/demo --judgements runs/demo.review.sqlite --out runs/newer
+
+    Example: harmonium update runs/newer --undo --out runs/before
+    """
+    if out is None:
+        raise HarmoniumError(
+            f"say where the updated run goes: --out RUN, or --out {run} --overwrite to replace the run itself"
+        )
+    command = f"harmonium {shlex.join(sys.argv[1:])}"
+    with console.bar("updating") as progress:
+        updated = harmonium.update(run, add, remove, out, overwrite, undo, judgements, progress, command, **reading)
+    log = [update.to_json() for update in updated.updates]
+    summary: dict[str, Any] = {"path": str(out), "undone": undo, "updates": log}
+    if not undo:
+        record = asdict(updated.updates[-1].record)
+        summary |= {key: value for key, value in record.items() if key not in ("before", "sizes", "metrics", "made")}
+    summary["metrics"] = updated.metrics
+
+    def show(_: object) -> None:
+        if undo:
+            console.say(f"undone; {len(log):,} updates are left", "bold")
+        else:
+            show_update(updated.updates[-1].record)
+        show_metrics(updated)
+        console.say(f"run folder: {updated.path}")
+
+    console.output(summary, output_format, show, lambda row: [row])
+
+
+def export(
+    run: options.RunFolder,
+    out: Annotated[
+        Path, argument("PATH", "File to write: .npz, .parquet or .faiss; folder with --to pykeen, gds or hub.")
+    ],
+    to: Annotated[
+        str | None,
+        choice(("npz", "parquet", "faiss", "pykeen", "gds", "hub"), "Format; default: the ending of PATH."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    output_format: options.Format = "table",
+) -> None:
+    """Write the vectors of a run for other tools, or a folder for PyKEEN, Neo4j's GDS or the Hugging Face Hub.
+
+    PyKEEN and GDS take plain models, and give them the same scores. A folder for
+    the Hub is the run with a model card; every command opens it as a run.
+
+    Example: harmonium export runs/demo vectors.parquet
+
+    Example: harmonium export runs/distmult for-pykeen --to pykeen
+
+    Example: harmonium export runs/demo my-model --to hub
+    """
+    with console.bar("exporting"):
+        written = harmonium.export(run, out, to, overwrite)
+    files = {"written": [str(path) for path in written]}
+
+    def show(_: object) -> None:
+        for path in written:
+            console.say(f"written: {path}")
+
+    console.output(files, output_format, show, lambda _: [{"written": str(path)} for path in written])

@@ -1,0 +1,1 @@
+"""Settings: one typed tree, recipes, and values as users give them."""

@@ -1,0 +1,428 @@
+"""One typed tree of settings: one field = one TOML key = one `--set` flag, and its help is its description."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from harmonium.config.setting_values import TOO_LARGE, Overrides, build, full_keys, put
+from harmonium.errors import HarmoniumError
+from harmonium.runtime.untrusted import read_text, refuse_pickle
+
+RECIPES = Path(__file__).parent / "recipes"
+MOST_DIMENSIONS = 2**16
+MOST_SHOWN = 10**5  # larger upper bounds only guard against mistakes, and are not shown
+MOST_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch ends the process
+
+
+def option(
+    default: Any,
+    help: str,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    also: tuple[str, ...] = (),
+) -> Any:
+    """A field with its description and its range; a number has a lower and an upper bound, which may be infinite.
+
+    `also` are other names of the setting, such as those of other libraries.
+    """
+    limits = {"above": above, "least": least, "most": most}
+    return field(default=default, metadata={"help": help, **limits, "also": also})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    composition: str = option(
+        "hole",
+        "How head, relation and tail become one vector: distmult, hole, complex, tensorproduct, concatenation, rescal, "
+        "rescalproduct, triplecorrelation, or your own (affine in each slot).",
+        also=("model",),
+    )
+    entity_dim: int = option(
+        64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS, also=("dim", "embedding_dim", "k")
+    )
+    entity_dtype: Literal["float32", "bfloat16"] = option(
+        "float32", "Type of stored entity vectors; bfloat16 halves their memory and is rounded stochastically."
+    )
+    relation_dim: int | None = option(
+        None, "Size of a relation vector; default: chosen by the composition.", least=1, most=MOST_DIMENSIONS
+    )
+    harmony: bool = option(True, "Score by harmony (a Gradient Graph); false: the plain model, the sum of x.")
+    faithfulness: float = option(
+        1.0,
+        "lambda: holds a token to its composed vector; small values let W reshape it, inf does not.",
+        above=0,
+        most=math.inf,
+        also=("lambda",),
+    )
+    constraint: Literal["frobenius", "spectral"] = option("frobenius", "Which norm of W is kept below the cap.")
+    cap: float | None = option(
+        None, "Largest norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", least=1e-6, most=1e9
+    )
+    rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1, most=MOST_DIMENSIONS)
+    initialisation: Literal["calibrated", "paper", "xavier"] = option(
+        "calibrated",
+        "Initial values; calibrated: scores of unit variance, W aligned with b; paper: random vectors of length one, small "
+        "W and b; xavier: as the paper's authors start, each table, W and b uniform within sqrt(6 / (rows + columns)).",
+        also=("initialization",),
+    )
+    initial_spread: float | None = option(
+        None, "Standard deviation of initial vectors; default: 1 / sqrt(dimension).", least=1e-9, most=1e3
+    )
+    normalise: bool = option(True, "Normalise embeddings to length one.", also=("normalize",))
+    reciprocal: bool = option(False, "A second vector per relation, which answers head queries as tail queries.")
+    dropout: float = option(0.0, "Dropout on the entries of W during training, below 1.", least=0, most=0.999)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "composition", self.composition.lower())  # ComplEx is complex
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6, also=("num_epochs", "n_epochs"))
+    batch_size: int = option(512, "Triples in a step.", least=1, most=2**24)
+    loss: Literal["sampled", "full", "linear-margin", "logistic-margin", "logistic"] = option(
+        "sampled",
+        "sampled: softmax over sampled negatives (the paper); full: over all entities; linear-margin: hinge on scores "
+        "(Yang 2015, the paper's HolE*); logistic-margin: on their sigmoids (Nickel 2016); logistic: log loss of true "
+        "and negative triples (Nickel 2016).",
+    )
+    negatives: int = option(
+        128,
+        "Negatives per triple and side (every loss but full).",
+        least=1,
+        most=2**20,
+        also=("num_negs_per_pos", "num_negatives", "eta"),
+    )
+    sampler: Literal["uniform", "degree", "typed"] = option(
+        "uniform",
+        "Distribution of negatives: uniform; degree: in proportion to the entity's facts; typed: half of them entities "
+        "seen in that slot of the relation. The softmax (train.loss=sampled) corrects for the distribution.",
+    )
+    negative_group_size: int = option(
+        1,
+        "Triples that share their negatives: faster, most of all for plain models and W of low rank.",
+        least=1,
+        most=2**24,
+    )
+    margin: float = option(1.0, "Margin of the margin losses.", above=0, most=1e6)
+    reduction: Literal["mean", "sum"] = option(
+        "mean",
+        "Whether a step minimises the mean or the sum of its queries' losses (which Adam's epsilon distinguishes).",
+    )
+    alternate_sides: bool = option(
+        False, "Two updates a batch, as the paper's authors have it: one for its heads, then one for its tails."
+    )
+    optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
+        "adam",
+        "Optimiser; its state per entity: adam two vectors, adagrad one vector, row-adagrad one number.",
+        also=("optimizer",),
+    )
+    learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e38, also=("lr",))
+    schedule: Literal["constant", "linear", "cosine"] = option(
+        "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
+    )
+    warm_up: float = option(
+        0.0, "Share of the steps in which the learning rate first rises from zero, below 1.", least=0, most=0.999
+    )
+    average: float = option(
+        0.0,
+        "Share of the epochs, the last ones, whose weights are averaged; validated and kept are then the means. Below 1.",
+        least=0,
+        most=0.999,
+    )
+    sparse_updates: bool = option(
+        True, "Update only the entity vectors that a step uses, on graphs where it uses less than half of them."
+    )
+    entity_storage: Literal["device", "host"] = option(
+        "device", "Memory that holds the entity vectors; host: larger than a GPU's, which still computes."
+    )
+    n3: float = option(0.0, "Weight of the nuclear 3-norm regulariser.", least=0, most=1e6)
+    f2: float = option(0.0, "Weight of the squared L2 norms of the vectors in a batch.", least=0, most=1e6)
+    dura: float = option(
+        0.0,
+        "Weight of DURA (Zhang 2020): squared norms of the head, the tail and the query vectors of a triple.",
+        least=0,
+        most=1e6,
+    )
+    dura_entities: float = option(
+        1.0,
+        "Weight of head and tail relative to the query vectors in DURA; its authors used 1/3 (ComplEx) and 4 (RESCAL).",
+        least=0,
+        most=1e6,
+    )
+    label_smoothing: float = option(
+        0.0,
+        "Share of the target probability spread evenly over all candidates (train.loss=full or sampled), below 1.",
+        least=0,
+        most=0.999,
+    )
+    frequency_weight: float = option(
+        0.0,
+        "Share of a query's weight that follows the frequency of its answer, the rest being even (train.loss=full); "
+        "Zhang 2020 used 0.9. Below 1.",
+        least=0,
+        most=0.999,
+    )
+    vector_dropout: float = option(
+        0.0,
+        "Dropout on the coordinates of a query's known vectors; candidates are kept whole. Below 1.",
+        least=0,
+        most=0.999,
+    )
+    composed_dropout: float = option(
+        0.0,
+        "Dropout on the coordinates of composed vectors, the same for all candidates of a query. Below 1.",
+        least=0,
+        most=0.999,
+    )
+    weight_power: float = option(
+        1.0,
+        "Power of the weights of facts: above 1 doubtful facts count for less than their weights say, at 0 like others.",
+        least=0,
+        most=100,
+    )
+    relation_prediction: float = option(
+        0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0, most=1e6
+    )
+    type_loss: float = option(
+        0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0, most=1e6
+    )
+    harmony: Literal["joint", "after", "optional", "tokens"] = option(
+        "joint",
+        "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "
+        "optional: after, and not where validation prefers the plain model; tokens: after, W along b, which leaves scores "
+        "as they are and brings the tokens of entities in one role together.",
+    )
+    metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
+    evaluate_every: int = option(5, "Epochs between validations.", least=1, most=10**6)
+    patience: int = option(5, "Validations without improvement before training stops.", least=1, most=10**6)
+    validation_triples: int = option(
+        5000, "Largest number of validation triples (a seeded sample).", least=1, most=10**9
+    )
+    initial_vectors: str | None = option(
+        None, "File of initial vectors, matched by name: .npz or .parquet as `harmonium export` writes them."
+    )
+    seed: int = option(
+        0,
+        "Random seed of initialisation, order and negatives; it fixes the result on a CPU.",
+        least=0,
+        most=TOO_LARGE - 1,
+        also=("random_state", "random_seed"),
+    )
+    precision: Literal["high", "highest"] = option(
+        "high", "Precision of float32 matrix products in training; high: TF32 or bfloat16 where faster; highest: full."
+    )
+    device: str = option("auto", "cpu, cuda, or auto: a GPU if there is one.")
+    threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1, most=MOST_THREADS)
+    checkpoint_minutes: float = option(
+        5.0, "Minutes between checkpoints, from which `resume` continues.", above=0, most=math.inf
+    )
+    checkpoint_every: int | None = option(
+        None, "Steps between checkpoints; default: only by time.", least=1, most=10**9
+    )
+    checkpoint_keep: int = option(2, "Number of checkpoints kept.", least=1, most=10**6)
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    split: Literal["train", "valid", "test"] = option("test", "Triples to rank.")
+    candidates: Literal["full", "typed-train", "typed-all"] = option(
+        "full", "Candidates: all entities, or those seen in that slot of the relation (in train; in all splits)."
+    )
+    ties: Literal["realistic", "optimistic", "pessimistic"] = option(
+        "realistic",
+        "Rank of the true answer among equal scores (within the rounding of float64): in the middle, first or last.",
+    )
+    side: Literal["head", "tail", "both"] = option("both", "Which slot is predicted.")
+    filtered: bool = option(True, "Filtered ranks: other known answers do not count.")
+    unseen: Literal["keep", "drop"] = option("keep", "Test triples with an entity that is not in train.")
+    sample: int | None = option(
+        None,
+        "Rank a random sample of this many triples, with a confidence interval; default: all.",
+        least=2,
+        most=10**9,
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run: the graph, the model, the training, the evaluation protocol.
+
+    >>> harmonium.Config.read("large/distmult", epochs=5)
+    """
+
+    data: str = option("atlas", "Dataset name, folder or file of facts.")
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+
+    @classmethod
+    def read(cls, source: str | Path | None, overrides: Overrides = (), **settings: Any) -> Config:
+        """Settings from a TOML file or a recipe's name, then overrides, then settings by name (setting_values.py)."""
+        given = full_keys(cls, overrides) | full_keys(cls, settings)
+        if source is None:
+            return cls.of({}, given)
+        path, text, tree = read_toml(source)
+        tree.pop("published", None)  # the numbers that a recipe should reproduce, for benchmarks/reproduce.py
+        tree.pop("search", None)  # what training/selection.py may change
+        locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+        return cls.of(tree, given, str(path), locations)
+
+    @classmethod
+    def of(
+        cls,
+        tree: dict[str, Any],
+        overrides: Overrides = (),
+        location: str = "settings",
+        locations: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> Config:
+        """Settings from a tree of values, then overrides; errors name the location of a key where it is known."""
+        given = full_keys(cls, overrides)
+        for key, value in given.items():
+            put(tree, key, value)
+        return build(cls, tree, location, {**locations, **dict.fromkeys(given, "settings")})
+
+    def __repr__(self) -> str:
+        """The settings that differ from their defaults."""
+        groups = {"model": (self.model, ModelConfig()), "train": (self.train, TrainConfig())}
+        groups["evaluate"] = (self.evaluate, EvaluateConfig())
+        changed = [
+            f"{group}.{name}={value!r}"
+            for group, (settings, defaults) in groups.items()
+            for name, value in vars(settings).items()
+            if value != vars(defaults)[name]
+        ]
+        return f"Config({', '.join([f'data={self.data!r}', *changed])})"
+
+    def to_toml(self) -> str:
+        """The whole tree as TOML; reading it back gives the same settings."""
+        lines = [f"data = {to_toml(self.data)}"]
+        for group in ("model", "train", "evaluate"):
+            lines += ["", f"[{group}]"]
+            values = dataclasses.asdict(getattr(self, group))
+            lines += [f"{key} = {to_toml(value)}" for key, value in values.items() if value is not None]
+        return "\n".join(lines) + "\n"
+
+
+def allowed_values(kind: type, name: str) -> tuple[str, ...]:
+    """The values of a setting that has a few."""
+    return tuple(typing.get_args(typing.get_type_hints(kind)[name]))
+
+
+def recipes() -> list[str]:
+    """The names of the recipes in the package, such as paper/FB15K/hhole-1."""
+    return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".toml") for path in RECIPES.rglob("*.toml"))
+
+
+def presets() -> list[str]:
+    """The names of the recipes for any graph: best, fast, ..."""
+    return [name for name in recipes() if "/" not in name]
+
+
+def read_toml(source: str | Path) -> tuple[Path, str, dict[str, Any]]:
+    """The path, the text and the values of a TOML file, given by its path or by the name of a recipe."""
+    path = _find(source)
+    refuse_pickle(path)
+    try:
+        text = read_text(path)
+        return path, text, tomllib.loads(text)
+    except OSError as error:
+        raise HarmoniumError(f"{path}: cannot be read ({error.strerror})") from error
+    except HarmoniumError:
+        raise
+    except (ValueError, RecursionError) as error:  # tomllib passes on what int() and deep nesting raise
+        raise HarmoniumError(f"{path}: not TOML: {error}") from error
+
+
+def _find(source: str | Path) -> Path:
+    """A file of settings, by its path or by the name of a recipe."""
+    name = str(source).removesuffix(".toml")
+    with suppress(OSError):  # a name may be too long for a file
+        if Path(source).exists():
+            return Path(source)
+    if name in recipes():
+        return RECIPES / f"{name}.toml"
+    near = difflib.get_close_matches(name, recipes(), n=3, cutoff=0.3)
+    hint = f"; similar: {', '.join(near)}" if near else ""
+    raise HarmoniumError(f"{source}: cannot be read (No such file or directory), and no recipe has this name{hint}")
+
+
+class Setting(NamedTuple):
+    """What there is to know about one setting."""
+
+    key: str
+    default: str  # as TOML; empty where there is none
+    help: str
+    values: str  # which values are allowed
+
+
+def describe(kind: type = Config, prefix: str = "") -> list[Setting]:
+    """Every setting, in order."""
+    rows: list[Setting] = []
+    for entry in dataclasses.fields(kind):
+        hint = typing.get_type_hints(kind)[entry.name]
+        if entry.default is dataclasses.MISSING:
+            rows += describe(hint, f"{prefix}{entry.name}.")
+        else:
+            values = _describe_values(hint, entry.metadata)
+            rows.append(Setting(prefix + entry.name, to_toml(entry.default), entry.metadata["help"], values))
+    return rows
+
+
+def _describe_values(hint: Any, limits: Mapping[str, Any]) -> str:
+    """The allowed values of a setting in a few characters: a|b|c, true|false, N >= 1, 0 to 0.999."""
+    if isinstance(hint, types.UnionType):
+        hint = next(member for member in typing.get_args(hint) if member is not type(None))
+    if typing.get_origin(hint) is Literal:
+        return "|".join(typing.get_args(hint))
+    if hint is bool:
+        return "true|false"
+    if hint is str:
+        return "text"
+    above, least, most = limits["above"], limits["least"], limits["most"]
+    low = f"above {above:g}" if above is not None else f"from {least:,}"
+    return low if most > MOST_SHOWN else f"{low} to {most:,}"
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """Every setting by its key, such as train.epochs."""
+    groups = {"model": config.model, "train": config.train, "evaluate": config.evaluate}
+    values = {f"{name}.{key}": value for name, group in groups.items() for key, value in vars(group).items()}
+    return {"data": config.data, **values}
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of each key of a TOML text, for keys in plain notation."""
+    lines: dict[str, int] = {}
+    group = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            group = f"{header[1]}."
+            lines.setdefault(header[1], number)
+        elif key := re.match(r"\s*([\w.-]+)\s*=", line):
+            lines.setdefault(group + key[1], number)
+    return lines
+
+
+def to_toml(value: Any) -> str:
+    """A value in TOML's notation; no value is empty text."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    return repr(value)

@@ -1,0 +1,1 @@
+"""Tables of facts: columns, rows and values, read once for graphs and for facts."""

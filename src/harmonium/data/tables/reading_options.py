@@ -1,0 +1,141 @@
+"""How to read a graph or a file of facts that does not say it itself: options of `load` and of every command that reads."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from harmonium.data.tables.skipped_rows import OnBad
+from harmonium.data.tables.text_encoding import check_encoding
+from harmonium.errors import HarmoniumError
+
+DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+OTHER_NAMES = {"separator": "delimiter", "sep": "delimiter"}  # by which options are known elsewhere
+TABLE_OPTIONS = (
+    "columns",
+    "label_columns",
+    "type_columns",
+    "weight_column",
+    "delimiter",
+    "header",
+    "quotes",
+    "encoding",
+)
+NO_COLUMN = ("", "-", "None")
+
+Columns = Sequence[str | int | None] | Mapping[str, str | int | None] | str  # in order, by slot, or separated by commas
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to read a graph. Columns are named by their title, or numbered from 1."""
+
+    columns: Columns | None = None  # of head, relation and tail
+    label_columns: Columns | None = None  # of readable names of head, relation and tail, or of head and tail
+    type_columns: Columns | None = None  # of the types of head and tail, or of the head: facts (entity, type, ...)
+    weight_column: str | int | None = None  # of the weights of facts: finite, at least 0; of RDF the predicate
+    delimiter: str | None = None  # of separated text
+    header: bool | None = None  # whether the first row is one; default: if it looks like one
+    quotes: bool | None = None  # whether " quotes cells; default: unless tabs separate them
+    encoding: str | None = None  # of separated text and JSON lines; default: UTF-8 or, if it says so, UTF-16
+    on_bad: OnBad = "error"  # a row that cannot be used: "error", or "skip" it with a note
+    literals: str = "skip"  # RDF values such as numbers and texts: "skip", or "keep" as entities
+    language: str = "en"  # preferred language of RDF labels
+    query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
+    allow_internal: bool = False  # whether that endpoint may have an internal address: of this machine or its network
+    progress: Callable[[int], object] | None = None  # called with the number of further bytes read
+
+    def __post_init__(self) -> None:
+        for name, counts in (("columns", (3,)), ("label_columns", (2, 3)), ("type_columns", (1, 2))):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _column_names(name, getattr(self, name), counts))
+        if self.columns is not None and None in self.columns:
+            raise HarmoniumError("columns are three: head,relation,tail; none of them may be left out")
+        if self.weight_column is not None:
+            object.__setattr__(self, "weight_column", str(self.weight_column).strip())
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        if self.on_bad not in get_args(OnBad):
+            raise HarmoniumError(f"on_bad is {' or '.join(get_args(OnBad))}, not '{self.on_bad}'")
+        if self.literals not in ("skip", "keep"):
+            raise HarmoniumError(f"literals are skip or keep, not '{self.literals}'")
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", DELIMITER_NAMES.get(self.delimiter, self.delimiter))
+            if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+                raise HarmoniumError(f"a delimiter is one character (or tab, space), not '{self.delimiter}'")
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any], progress: Callable[[int], object] | None = None) -> "Options":
+        """Options by name; an unknown name is an error that lists the others."""
+        if unknown := [name for name in keywords if name not in NAMES]:
+            known = ", ".join(sorted(set(NAMES) - set(OTHER_NAMES)))
+            raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {known}")
+        return cls(**_canonical(keywords), progress=progress)
+
+    def refuse_table_options(self, location: object, allowed: Sequence[str] = ()) -> None:
+        """Refuse options of tables for what is none: RDF (which has weights), files of ids, a .graph file."""
+        refused = [name for name in TABLE_OPTIONS if name not in allowed]
+        if given := [name for name in refused if getattr(self, name) is not None]:
+            raise HarmoniumError(
+                f"{location}: it is no table, so it has no {given[0].replace('_', ' ')}; drop this option"
+            )
+
+    @property
+    def fact_titles(self) -> tuple[str, ...]:
+        """The columns of head, relation and tail as the user chose them; empty if not."""
+        return tuple(map(str, self.columns or ()))
+
+    @property
+    def names_columns(self) -> bool:
+        """Whether columns are chosen by name, so that there must be a header."""
+        columns = (*(self.columns or ()), *(self.label_columns or ()), *(self.type_columns or ()), self.weight_column)
+        return any(column is not None and not str(column).isdecimal() for column in columns)
+
+    @property
+    def label_titles(self) -> dict[str, str]:
+        """label column ("head_name", ...) -> title, as the user chose them."""
+        titles = tuple(self.label_columns or ())
+        slots = ("head", "relation", "tail") if len(titles) == 3 else ("head", "tail")
+        return {f"{slot}_name": str(title) for slot, title in zip(slots, titles, strict=False) if title is not None}
+
+    @property
+    def type_titles(self) -> dict[str, str]:
+        """type column ("head_type", "tail_type") -> title, as the user chose them."""
+        titles = tuple(self.type_columns or ())
+        return {
+            f"{s}_type": str(title) for s, title in zip(("head", "tail"), titles, strict=False) if title is not None
+        }
+
+
+NAMES = tuple(field.name for field in fields(Options) if field.name != "progress") + tuple(OTHER_NAMES)
+
+
+def _canonical(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their own names; one given under two names is an error."""
+    renamed = {OTHER_NAMES.get(name, name): value for name, value in keywords.items()}
+    if len(renamed) < len(keywords):
+        raise HarmoniumError("give the delimiter once: delimiter, separator and sep are the same option")
+    return renamed
+
+
+def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments that are reading options, by their own names, and the others."""
+    reading = {name: value for name, value in keywords.items() if name in NAMES}
+    return _canonical(reading), {name: value for name, value in keywords.items() if name not in NAMES}
+
+
+def _column_names(option: str, given: Columns, counts: tuple[int, ...]) -> tuple[str | None, ...]:
+    if isinstance(given, Mapping):
+        slots = ("head", "tail") if option == "type_columns" else ("head", "relation", "tail")
+        if unknown := [slot for slot in given if slot not in slots]:
+            raise HarmoniumError(f"{option} are given for {', '.join(slots)}, not for '{unknown[0]}'")
+        given = [given.get(slot) for slot in slots]
+    names = given.split(",") if isinstance(given, str) else given
+    columns = tuple(None if str(name).strip() in NO_COLUMN else str(name).strip() for name in names)
+    if len(columns) not in counts:
+        expected = {
+            "columns": "three: head,relation,tail",
+            "label_columns": "two or three: head,tail or head,relation,tail",
+        }
+        shown = ",".join(name or "" for name in columns)
+        raise HarmoniumError(f"{option} are {expected.get(option, 'one or two: head or head,tail')}; given: {shown}")
+    return columns

@@ -1,0 +1,142 @@
+"""Rows that cannot be used: an error that names the first of them and counts all, or skipped and counted by reason."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harmonium.data.graph import Note
+from harmonium.data.names import is_empty, is_placeholder
+from harmonium.data.tables.columns import COLUMNS
+from harmonium.errors import HarmoniumError
+
+OnBad = Literal["error", "skip"]
+EXAMPLES = 3  # rows shown for each reason
+REASONS = 4  # shown in an error
+SHOWN = 60  # characters of a row shown
+MAX_COUNTED = 10_000  # rows counted for an error: then the file is not what its reader takes it for
+SKIP_ADVICE = '`--on-bad skip` (in Python: on_bad="skip") leaves out such rows'
+
+
+def _position(row: str) -> float:
+    """The number in the name of a row, such as ":7"."""
+    number = re.fullmatch(r"\D*(\d+)", row)
+    return int(number[1]) if number else math.inf
+
+
+@dataclass
+class SkippedRows:
+    """What happens to rows that cannot be used, and which these were.
+
+    By default they are counted to the end of the file (`finish`), and then an error.
+    """
+
+    on_bad: OnBad = "error"
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # (file, reason) -> rows
+    examples: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # the first rows of each
+    first_error: str = ""  # of the first row that was rejected, where that is an error
+    first_position: float = math.inf  # of that row in its file
+
+    @classmethod
+    def of(cls, on_bad: "OnBad | SkippedRows") -> "SkippedRows":
+        """A new one, unless the caller has one in order to see what was skipped."""
+        return on_bad if isinstance(on_bad, SkippedRows) else cls(on_bad)
+
+    @property
+    def skips(self) -> bool:
+        return self.on_bad == "skip"
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def restart(self, file: object) -> None:
+        """Forget the rows of a file, which is read again."""
+        for rows in (self.counts, self.examples):
+            for key in [key for key in rows if key[0] == str(file)]:
+                del rows[key]
+
+    def reject(
+        self, file: object, row: str, reason: str, advice: str = "", text: str = "", message: str | None = None
+    ) -> None:
+        """Leave out one row, such as ":7" or ": row 7" of a file; `finish` makes it an error unless rows are skipped.
+
+        Rows are counted by their reason; the error for the first of them has a more specific message, if there is one.
+        """
+        position = _position(row)
+        if not self.skips and (not self.first_error or position < self.first_position):  # parts may be checked later
+            self.first_error, self.first_position = f"{file}{row}: {message or reason + advice}", position
+        self.skip(file, row, reason, text)
+        if not self.skips and self.total > MAX_COUNTED:
+            self.finish()
+
+    def skip(self, file: object, row: str, reason: str, text: str = "") -> None:
+        """Count a row that is left out, which is no error."""
+        key = str(file), reason
+        self.counts[key] = self.counts.get(key, 0) + 1
+        rows = self.examples.setdefault(key, [])
+        if len(rows) < EXAMPLES:
+            shown = " ".join(text.split())
+            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 3]}..."
+            name = str(file).replace("\\", "/").rsplit("/", 1)[-1]
+            rows.append(f"{name}{row} ({shown})" if shown else f"{name}{row}")
+
+    def add(self, file: str, reason: str, count: int, rows: Mapping[str, str]) -> None:
+        """Add rows that another process skipped; `rows` are the first of them, with their text."""
+        for row, text in rows.items():
+            self.skip(file, row, reason, text)
+        self.counts[file, reason] += count - len(rows)
+
+    def wants_example(self, file: object, reason: str) -> bool:
+        """Whether another row with this reason would be shown."""
+        return len(self.examples.get((str(file), reason), ())) < EXAMPLES
+
+    def finish(self) -> None:
+        """At the end of a file: an error if rows were rejected and may not be skipped."""
+        if not self.first_error:
+            return
+        more = ""
+        if self.total > 1:
+            count = f"{self.total:,}" if self.total <= MAX_COUNTED else f"more than {MAX_COUNTED:,}"
+            more = f"; {count} rows cannot be used: {self._reasons(REASONS)}"
+        raise HarmoniumError(f"{self.first_error}{more}; {SKIP_ADVICE}")
+
+    def accepts(self, names: Sequence[str], file: object, row: str, titles: Mapping[str, str] | None = None) -> bool:
+        """Whether head, relation and tail of a row are names; otherwise it is rejected."""
+        for slot, name in zip(COLUMNS, names, strict=True):
+            reason = "empty" if is_empty(name) else "a placeholder" if self.skips and is_placeholder(name) else None
+            if reason:
+                title = (titles or {}).get(slot, slot)
+                column = f"{slot} (column '{title}')" if title.casefold() != slot and not title.isdecimal() else slot
+                self.reject(file, row, f"the {column} is {reason}", text=", ".join(names))
+                return False
+        return True
+
+    def nothing_left(self, file: object) -> HarmoniumError:
+        """The error for a file without facts."""
+        self.finish()
+        if not self.total:
+            return HarmoniumError(f"{file}: no triples in it; fill it or remove it")
+        return HarmoniumError(f"{file}: no row of it can be used; {self._reasons()}")
+
+    def check(self, n_facts: int, name: str) -> None:
+        """Refuse a graph of which most rows were skipped: it is not what its reader takes it for."""
+        if self.total > n_facts:
+            rows = f"{self.total:,} of {self.total + n_facts:,} rows"
+            raise HarmoniumError(
+                f"{name}: {rows} cannot be used; {self._reasons()}. Give the columns or the delimiter, or mend the file"
+            )
+
+    def _reasons(self, limit: int | None = None) -> str:
+        texts = [note.text.removeprefix("skipped ") if limit else note.text for note in self.notes()]
+        return "; ".join(texts[:limit]) + "; ..." * (limit is not None and len(texts) > limit)
+
+    def notes(self) -> list[Note]:
+        """A note for each reason, the most frequent first."""
+        notes = []
+        for key, count in sorted(self.counts.items(), key=lambda item: -item[1]):
+            examples = ", ".join(self.examples[key]) + (", ..." if count > EXAMPLES else "")
+            text = f"skipped {count:,} row{'s' * (count != 1)}: {key[1]}: {examples}"
+            notes.append(Note(text, "skipped rows", "", count))
+        return notes

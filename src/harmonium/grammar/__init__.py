@@ -1,0 +1,1 @@
+"""Families of constraints, their strengths and weights, and the sum of harmonies."""

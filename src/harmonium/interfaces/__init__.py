@@ -1,1 +1,0 @@
-"""How people reach the library: the command line and the web explorer."""

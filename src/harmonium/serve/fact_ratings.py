@@ -1,0 +1,42 @@
+"""The probability of a given fact that the graph lacks, as on every page of the explorer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harmonium.answers.calibration.fact_probability import FactCalibration
+from harmonium.answers.calibration.probability import optional_floats
+from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch
+from harmonium.data.triples import Slot
+from harmonium.serve.name_search import GraphNames
+from harmonium.serve.results import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class FactRatings:
+    """Rates facts as the search for missing facts does."""
+
+    search: CandidateSearch
+    calibration: FactCalibration | None
+    names: GraphNames
+
+    def probability(self, head: int, relation: int, tail: int) -> float | None:
+        """None for a fact that is known, that the graph's regularities exclude, or without a calibration."""
+        facts = self.search.of_pair(head, relation, tail)
+        return self._probabilities(facts)[0] if len(facts) else None
+
+    def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
+        """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""
+        predictions = []
+        for head, tail in ((first, second), (second, first)):
+            for relation in self.search.relations_of(Slot.HEAD, head):
+                if head == first or not self.search.traits.symmetric[relation]:
+                    facts = self.search.of_pair(head, relation, tail)
+                    for score, probability in zip(facts.scores.tolist(), self._probabilities(facts), strict=True):
+                        names = self.names.of((head, relation, tail))
+                        predictions.append(Prediction(*names, None, Slot.TAIL, score, probability))
+        return sorted(predictions, key=lambda fact: (-(fact.probability or 0), -fact.score))[:count]
+
+    def _probabilities(self, facts: CandidateFacts) -> list[float | None]:
+        log_odds = None if self.calibration is None else self.calibration.log_odds(facts)
+        return optional_floats(None if log_odds is None else log_odds.sigmoid(), len(facts))

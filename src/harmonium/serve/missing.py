@@ -1,0 +1,125 @@
+"""The most interesting facts that a graph lacks, searched for in limited time: probable, with a reason, and diverse."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from harmonium.answers.calibration.fact_probability import FactCalibration
+from harmonium.answers.calibration.probability import optional_floats
+from harmonium.answers.candidate_facts import CandidateSearch, Progress
+from harmonium.answers.complete import find_missing
+from harmonium.answers.reasons import KnownFacts, Reason, find_reasons
+from harmonium.data.triples import Triples
+from harmonium.run.run import Run
+
+SECONDS = 10.0  # for the search, and again for the reasons
+PER_RELATION = 20  # best candidates of each relation
+CONSIDERED = 4  # facts whose reasons are compared, for each that is chosen
+BATCH = 24  # facts whose reasons are computed at once
+SAME_ENTITY = 2  # facts in which one entity may be
+IMPROBABLE = 0.2  # facts below it are chosen last
+WEIGHTS = {"path": 1.0, "similar": 1.0, "rule": 0.9, "frequent": 0.6, "none": 0.4}  # by the kind of reason
+NO_TIME = Reason("none", 0.0, "")
+
+
+@dataclass(frozen=True)
+class ProbableFact:
+    """A fact that the graph lacks, and the evidence for it."""
+
+    triple: tuple[int, int, int]
+    score: float
+    probability: float | None
+    reason: Reason = field(default=NO_TIME)
+
+    @property
+    def interest(self) -> float:
+        """The probability, lowered where little but the model's score speaks for the fact."""
+        return (self.probability or 0.0) * WEIGHTS.get(self.reason.kind, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MissingFactSearch:
+    """A search that leaves out the relations for which there is no time."""
+
+    run: Run
+    search: CandidateSearch
+    calibration: FactCalibration | None
+    known: KnownFacts
+    seconds: float = SECONDS
+
+    def most_probable(self, relation: int, count: int) -> tuple[list[ProbableFact], int]:
+        """The `count` most probable facts of a relation, and how many relations were searched: one, or none."""
+        facts, searched = self._search([relation], count)
+        return self._with_reasons(facts[:count]), searched
+
+    def most_interesting(self, relations: Sequence[int], count: int) -> tuple[list[ProbableFact], int]:
+        """Facts of different relations and entities, most probable first, and how many relations were searched."""
+        facts, searched = self._search(relations, PER_RELATION)
+        rated = self._with_reasons(choose_diverse(facts, CONSIDERED * count))
+        rated.sort(key=lambda fact: -fact.interest)
+        return choose_diverse(rated, count), searched
+
+    def _search(self, relations: Sequence[int], top: int) -> tuple[list[ProbableFact], int]:
+        """The best facts of each relation, most probable first; relations with few candidates are searched first."""
+        progress, facts, searched = _deadline(self.seconds), [], 0
+        for relation in sorted(relations, key=self._work):
+            try:
+                missing = find_missing(self.search, [relation], top, self.calibration, progress=progress)
+            except TimeoutError:
+                break
+            searched += 1
+            rows, scores = missing.triples.to_rows().tolist(), missing.scores.tolist()
+            probabilities = optional_floats(missing.probabilities, len(missing))
+            facts += [
+                ProbableFact((h, r, t), *rest) for (h, r, t), *rest in zip(rows, scores, probabilities, strict=True)
+            ]
+        return sorted(facts, key=lambda fact: -fact.interest), searched
+
+    def _work(self, relation: int) -> int:
+        """Pairs of entities to be scored, at least."""
+        sizes = self.search.types.sizes
+        return int(sizes[relation]) * int(sizes[relation + self.search.types.n_relations])
+
+    def _with_reasons(self, facts: Sequence[ProbableFact]) -> list[ProbableFact]:
+        """The same facts with reasons; the last ones without, if time is up."""
+        end, rated = time.monotonic() + self.seconds, []
+        for start in range(0, len(facts), BATCH):
+            batch = facts[start : start + BATCH]
+            if time.monotonic() < end:
+                reasons = find_reasons(self.run, Triples.from_rows([fact.triple for fact in batch]), known=self.known)
+            else:
+                reasons = [NO_TIME] * len(batch)
+            rated += [replace(fact, reason=reason) for fact, reason in zip(batch, reasons, strict=True)]
+        return rated
+
+
+def _deadline(seconds: float) -> Progress:
+    """A progress callback that ends the work once so many seconds have passed."""
+    end = time.monotonic() + seconds
+
+    def progress(_: int) -> None:
+        if time.monotonic() > end:
+            raise TimeoutError
+
+    return progress
+
+
+def choose_diverse(facts: Sequence[ProbableFact], count: int) -> list[ProbableFact]:
+    """At most `count` facts in their order: the first of each relation, then the second, ...; few with one entity."""
+    seen: Counter[int] = Counter()
+    turns = []
+    for position, fact in enumerate(facts):
+        relation = fact.triple[1]
+        turns.append(((fact.probability or 0.0) < IMPROBABLE, seen[relation], position))
+        seen[relation] += 1
+    chosen: list[int] = []
+    entities: Counter[int] = Counter()
+    for *_, position in sorted(turns):
+        head, _, tail = facts[position].triple
+        if len(chosen) < count and max(entities[head], entities[tail]) < SAME_ENTITY:
+            chosen.append(position)
+            entities.update({head, tail})
+    return [facts[position] for position in sorted(chosen)]

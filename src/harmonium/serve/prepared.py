@@ -1,0 +1,128 @@
+"""What many requests share: a graph that keeps its indexes, a guise that scores once, the model at any lambda."""
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+from harmonium.analysis.neighbours import Guise
+from harmonium.data.entity_types import EntityTypes, SlotTypes
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.index import CsrIndex, KnownAnswers
+from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
+from harmonium.evaluation.ranking import rank
+from harmonium.model.exact_scores import ExactScores
+from harmonium.model.harmony import Harmony
+from harmonium.model.scoring import EmbeddingScorer, Scorer
+from harmonium.serve.results import LambdaRange
+
+MARGIN = 1.02  # lambda stays above the largest eigenvalue of W by this factor
+
+
+class CachedGraph(Graph):
+    """A graph that builds each index once."""
+
+    @cached_property
+    def _known_answers(self) -> Callable[[Slot, tuple[str, ...]], KnownAnswers]:
+        return cache(super().known_answers)
+
+    @cached_property
+    def _slot_candidates(self) -> Callable[[Slot, tuple[str, ...]], CsrIndex]:
+        return cache(super().slot_candidates)
+
+    def known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> KnownAnswers:
+        """The whole index, whatever the queries."""
+        return self._known_answers(slot, tuple(splits))
+
+    def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
+        return self._slot_candidates(slot, tuple(splits))
+
+
+class CachedTypes(EntityTypes):
+    """Types that are inferred once for each slot."""
+
+    def __init__(self, types: EntityTypes) -> None:
+        super().__init__(types.n_entities, types.n_relations, types.roles, types.members, types.sizes, types.has_loops)
+
+    @cached_property
+    def _of_slot(self) -> Callable[[Slot, int, bool], SlotTypes]:
+        return cache(super().of_slot)
+
+    def of_slot(self, slot: Slot, relation: int, typed: bool = True) -> SlotTypes:
+        return self._of_slot(slot, relation, typed)
+
+
+@dataclass(frozen=True)
+class KnownScores(Scorer):
+    """The scores (1, n) of one query, to rank many of its answers by."""
+
+    scores: Tensor
+    scorer: Scorer  # that made them
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        return self.scores.repeat(len(queries), 1)
+
+    def exact_scores(self, slot: Slot, queries: Triples) -> ExactScores | None:
+        return self.scorer.exact_scores(slot, queries)
+
+
+@dataclass(frozen=True)
+class PreparedGuise(Guise):
+    """A guise with a given scorer, which scores its one query only once."""
+
+    prepared: EmbeddingScorer = field(kw_only=True)
+
+    @cached_property
+    def scorer(self) -> EmbeddingScorer:
+        return self.prepared
+
+    @cached_property
+    def scores(self) -> KnownScores:
+        return KnownScores(self.scorer.score_slot(self.slot, self.triple), self.scorer)
+
+    def ranks(self, entities: Tensor) -> list[float]:
+        candidates = self.graph.slot_candidates(self.slot) if self.typed else None
+        ranks = rank(self.scores, self.triplets(entities), self.slot, self.known, candidates)
+        return list(ranks.values().tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class LambdaFamily:
+    """A trained model at other values of lambda: the same W and b, folded again."""
+
+    harmony: Harmony  # as trained
+    scorer: EmbeddingScorer
+
+    @torch.no_grad()
+    def at(self, faithfulness: float) -> tuple[Harmony, EmbeddingScorer]:
+        if faithfulness == self.harmony.faithfulness:
+            return self.harmony, self.scorer
+        harmony = copy(self.harmony)
+        harmony.faithfulness = faithfulness
+        return harmony, self.scorer.with_form(deepcopy(harmony).double().fold())
+
+    @cached_property
+    @torch.no_grad()
+    def largest_eigenvalue(self) -> float:
+        """Of W; at least 0, its eigenvalue outside the span of a low rank."""
+        return max(0.0, 2 * self.harmony.fold_unoptimised().double().spectrum()[0].item())
+
+    def range(self, faithfulness: float) -> LambdaRange:
+        """The values that lambda may take; an error if this one is not among them."""
+        minimum = float(f"{max(MARGIN * self.largest_eigenvalue, 1e-3):.4g}")
+        if not faithfulness >= minimum:
+            raise HarmoniumError(
+                f"lambda must be at least {minimum:.4g}, not {faithfulness:.4g}: at the largest eigenvalue of W, "
+                f"{self.largest_eigenvalue:.4g}, and below it harmony has no maximum"
+            )
+        trained = self.harmony.faithfulness
+        return LambdaRange(_finite(faithfulness), _finite(trained), self.largest_eigenvalue, minimum)
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value

@@ -1,0 +1,153 @@
+"""The reviewed run is updated with the judgements so far, in a thread of its own; then the server can show the result.
+
+The updated run goes into a new folder beside the old one, which is never changed: a server that is killed leaves the old
+run, all judgements, and a new run that is whole or absent. There is one update at a time.
+"""
+
+import logging
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any, Literal
+
+from harmonium.answers.update import update
+from harmonium.errors import HarmoniumError
+from harmonium.review.judgements import updated_name
+from harmonium.review.session import Review
+from harmonium.run.run import Run
+from harmonium.serve.explorer import Explorer
+
+STOP_SECONDS = 30.0  # to wait for the end of an update when the server stops
+logger = logging.getLogger("harmonium")
+
+
+@dataclass(frozen=True)
+class UpdateState:
+    """The last update that a reviewer asked for."""
+
+    state: Literal["none", "running", "done", "failed"]
+    reviewer: str | None = None  # who asked for it
+    stage: str = ""  # what is being done now
+    steps: int = 0  # of this stage, done so far
+    run: str | None = None  # the new folder, by its name
+    change: str = ""  # how many facts were added, removed, and so on
+    notes: list[str] = field(default_factory=list)
+    mrr_before: float | None = None
+    mrr_after: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class UpdatedRun:
+    """An updated run, prepared for questions and for its review."""
+
+    explorer: Explorer
+    review: Review
+
+
+class Stopped(Exception):
+    """The server stops, and the update with it."""
+
+
+class RunUpdate:
+    """The update of the reviewed run that was asked for last: how far it is, and its result."""
+
+    def __init__(self) -> None:
+        self.state = UpdateState("none")
+        self.result: UpdatedRun | None = None  # until it is taken
+        self.lock, self.stopping, self.thread = Lock(), Event(), Thread()
+
+    def start(self, run: Run, review: Review, reviewer: str) -> UpdateState:
+        """Begin an update of the run with all judgements, unless one is running; returns its state."""
+        with self.lock:
+            if self.state.state == "running":
+                return self.state
+            if not len(review.pending()):
+                raise HarmoniumError("nothing to update: the run reflects all judgements on which reviewers agree")
+            folder = next_folder(run)
+            self.result, self.state = None, UpdateState("running", reviewer, "starting", run=folder.name)
+            self.thread = Thread(target=self._run, args=(run, review, reviewer, folder), daemon=True)
+            self.thread.start()
+            return self.state
+
+    def take(self) -> UpdatedRun:
+        """The result of a finished update, which is given once."""
+        with self.lock:
+            if self.result is None:
+                raise HarmoniumError("there is no updated run to open")
+            result, self.result, self.state = self.result, None, UpdateState("none")
+            return result
+
+    def stop(self) -> None:
+        """End an update that is running; what it has written so far is removed."""
+        self.stopping.set()
+        if self.thread.is_alive():
+            self.thread.join(STOP_SECONDS)
+
+    def _run(self, run: Run, review: Review, reviewer: str, folder: Path) -> None:
+        try:
+            self.result = self._update(run, review, reviewer, folder)
+            self._set(state="done", stage="", steps=0)
+        except Stopped:
+            self._set(state="failed", error="the server was stopped")
+        except HarmoniumError as error:
+            self._set(state="failed", error=_without_folder(str(error), folder))
+        except Exception:
+            logger.exception("an update failed")
+            self._set(state="failed", error="internal error; see the server's log")
+
+    def _update(self, run: Run, review: Review, reviewer: str, folder: Path) -> UpdatedRun:
+        judgements = review.store.path
+        words = ["harmonium", "update", str(run.path), "--judgements", str(judgements), "--out", str(folder)]
+        command = f"{shlex.join(words)}  # by {reviewer}, in the explorer"
+        updated = update(
+            run, out=folder, judgements=judgements, progress=self._progress("updating the model"), command=command
+        )
+        self._set(
+            change=updated.updates[-1].summary(), notes=updated.updates[-1].record.notes,
+            mrr_before=run.metrics.get("mrr") if _are_comparable(run, updated) else None,
+            mrr_after=updated.metrics.get("mrr"),
+        )  # fmt: skip
+        explorer, progress = Explorer(updated), self._progress("preparing its pages")
+        explorer.prepare(progress)
+        progress = self._progress("searching for facts to judge")
+        queue = review.queue
+        return UpdatedRun(explorer, explorer.start_review(review.store, queue.order, queue.top, progress))
+
+    def _progress(self, stage: str) -> Callable[[int], None]:
+        self._set(stage=stage, steps=0)
+
+        def advance(amount: int) -> None:
+            if self.stopping.is_set():
+                raise Stopped
+            self._set(steps=self.state.steps + amount)
+
+        return advance
+
+    def _set(self, **values: Any) -> None:
+        self.state = replace(self.state, **values)
+
+
+def next_folder(run: Run) -> Path:
+    """A folder beside that of the run which does not exist: demo.update-1 after demo, demo.update-2 after that."""
+    if run.path is None:
+        raise HarmoniumError(
+            "the run is in no folder, so there is no place for an updated one; save it, and serve that"
+        )
+    path, number = run.path.resolve(), 1
+    while (folder := path.with_name(updated_name(path.name, number))).exists() or folder.is_symlink():
+        number += 1
+    return folder
+
+
+def _are_comparable(run: Run, updated: Run) -> bool:
+    """Whether the metrics of two runs have the same protocol; an update ranks a sample of many facts."""
+    before, after = run.evaluation, updated.evaluation
+    return before is not None and after is not None and before.describe() == after.describe()
+
+
+def _without_folder(message: str, folder: Path) -> str:
+    """A message with names of folders, but not their paths on this machine."""
+    return message.replace(f"{folder.parent}/", "")

@@ -1,0 +1,175 @@
+"""Serving a run over HTTP: the public function `serve`."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harmonium.errors import HarmoniumError, whole_number
+from harmonium.run.run import Run, open_run
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from harmonium.review.queue import Order
+    from harmonium.review.store import ReviewStore
+    from harmonium.serve.guard import Guard
+
+REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
+CONNECTIONS = 2000  # at the same time; more are accepted and refused
+OTHER_FILES = 200  # that the process has open: libraries, the run, connections to be refused
+BACKLOG = 2048  # connections that the system keeps until they are accepted
+SHORTEST_TOKEN = 16
+TOKEN_BYTES = 24  # of chance in the token of a reviewer
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True)
+class ReviewOptions:
+    """How the facts of a run are reviewed in the explorer."""
+
+    reviewers: Sequence[str]  # names; each gets a token of its own
+    path: str | Path | None = None  # file of judgements; default: beside the run folder
+    order: Order = "use"  # of the queue
+    top: int = 1000  # facts in it
+
+
+def serve(
+    run: Run | str | Path | Sequence[Run | str | Path],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    ready: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+    review: ReviewOptions | Sequence[str] | None = None,
+) -> None:
+    """Serve a run as a web page and a JSON API until interrupted; `ready` is called with the address.
+
+    Of several runs the page shows one at a time, and their answers side by side. A `host` that other machines can reach
+    requires a `token`. Nothing can be changed, unless reviewers are named with `review`: then `ready` is called once for
+    each of them, with an address for them alone, on which they judge predicted facts.
+
+    >>> harmonium.serve("runs/demo", ready=print)
+    >>> harmonium.serve(["runs/demo", "runs/plain"], ready=print)
+    >>> harmonium.serve("runs/demo", ready=print, review=["Ana", "Ben"])
+    """
+    options = review if review is None or isinstance(review, ReviewOptions) else ReviewOptions(review)
+    app = guarded_app(run, host, token, progress, review=options)
+    listener = _listen(host, port)
+    if ready:
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        address = f"[{address}]" if ":" in address else address
+        home = f"http://{address}:{listener.getsockname()[1]}/"
+        for secret in app.issued.values():
+            ready(f"{home}#token={secret}&view=review")
+        if not app.issued:
+            ready(f"{home}#token={token}" if token else home)
+    http_server(app).run(sockets=[listener])
+
+
+def guarded_app(
+    run: Run | str | Path | Sequence[Run | str | Path],
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    seconds: float = REQUEST_SECONDS,
+    review: ReviewOptions | None = None,
+) -> Guard:
+    """The ASGI application of one or several runs, for a server of your own."""
+    if token is None and review is None and host not in LOOPBACK:
+        raise HarmoniumError(
+            f"--host {host} lets other machines in: give --token, {SHORTEST_TOKEN} or more characters that are hard to guess"
+        )
+    if token is not None and not (len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()):
+        raise HarmoniumError(f"--token needs at least {SHORTEST_TOKEN} letters, digits or signs")
+    try:
+        import uvicorn  # noqa: F401
+
+        from harmonium.serve.api import MOST_RUNS, build_app
+        from harmonium.serve.guard import Guard
+    except ImportError as error:
+        raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
+    from harmonium.serve.explorer import Explorer
+
+    runs = [run] if isinstance(run, Run | str | Path) else list(run)
+    if not 1 <= len(runs) <= (MOST_RUNS if review is None else 1):
+        most = f"1 to {MOST_RUNS} runs to serve" if review is None else "one run to review"
+        raise HarmoniumError(f"give {most}, not {len(runs)}")
+    explorers = [Explorer(open_run(each)) for each in runs]
+    for explorer in explorers:
+        explorer.prepare(progress)
+    hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
+    if review is None:
+        return Guard(build_app(explorers), hosts, token, seconds)
+    opened = explorers[0].review(review.path, review.order, review.top, progress)
+    issued = _issue_tokens(opened.store, review.reviewers)
+    app = build_app(explorers, opened)
+    return Guard(app, hosts, token, seconds, opened.store.reviewers(), host in LOOPBACK, issued)
+
+
+def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
+    """A new token for each reviewer; an earlier one of the same name is no longer valid."""
+    if isinstance(names, str) or not names:
+        raise HarmoniumError("name one or more reviewers (--reviewer NAME)")
+    issued = {}
+    for name in names:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        issued[store.set_token(name, token)] = token
+    if len(issued) < len(names):
+        raise HarmoniumError(f"each reviewer is named once, not {', '.join(names)}")
+    return issued
+
+
+def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
+    """A uvicorn server with limits; clients above `connections`, or above the open files allowed, are answered with 503."""
+    import uvicorn
+
+    from harmonium.serve.connection import Connection
+    from harmonium.serve.guard import busy
+
+    limit = max(1, min(connections, _open_files(connections + OTHER_FILES) - OTHER_FILES))
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, http=partial(Connection, limit=limit, busy=busy), ws="none",  # type: ignore[arg-type]  # any factory
+            log_level="error", access_log=False, server_header=False, proxy_headers=False, backlog=BACKLOG,
+            timeout_keep_alive=30, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=80_000,
+        )
+    )  # fmt: skip
+
+
+def _open_files(wanted: int) -> int:
+    """How many files this process may have open, after asking the system for as many as `wanted`."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return wanted
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
+        return wanted
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return allowed
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; a wrong address is an error here, and port 0 becomes any free one."""
+    port = whole_number("port", port, most=65_535)  # of a larger one the system would take the last 16 bits
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HarmoniumError(f"cannot listen on {host}, port {port} ({reason}); choose another --port") from error
+    return listener

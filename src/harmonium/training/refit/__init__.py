@@ -1,0 +1,1 @@
+"""Changes of a trained model by new, removed and rejected facts."""

@@ -1,0 +1,142 @@
+"""The commands neighbours, explain, dynamics, density, gain and report print what the library returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harmonium
+from command_line import FACT
+from harmonium.paper.density import density
+from harmonium.paper.dynamics import dynamics
+from harmonium.paper.gain import gain
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "options", "arguments"),
+    [
+        ("neighbours", harmonium.neighbours, ["--slot", "tail", "--no-typed"], {"slot": "tail", "typed": False}),
+        ("neighbours", harmonium.neighbours, ["--of", "entities"], {"of": "entities"}),
+        ("explain", harmonium.explain, ["--count", 3], {"count": 3}),
+        ("explain", harmonium.explain, ["--details", "--no-same-relation"], {"details": True, "same_relation": False}),
+        ("dynamics", dynamics, ["--steps", 3, "--samples", 7], {"steps": 3, "samples": 7}),
+        ("density", density, ["--count", 3], {"count": 3}),
+        ("gain", gain, ["--split", "test"], {"split": "test"}),
+    ],
+)
+def test_json_is_that_of_the_library(
+    call, run: Path, command: str, function: Callable[..., Any], options: list, arguments: dict
+) -> None:
+    fact = () if command in ("density", "gain") else FACT
+    expected = function(run, *fact, **arguments).to_json()
+    assert json.loads(call(command, run, *fact, *options, "--format", "json").out) == json.loads(json.dumps(expected))
+
+
+def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
+    expected, figure = harmonium.neighbours(run, *FACT, count=4), tmp_path / "near.png"
+    result = call("neighbours", run, *FACT, "--count", 4, "--plot", figure)
+    assert result.out.startswith("person 7 in (person 7, next, person 8)")
+    for neighbour in (*expected.composed, *expected.token):
+        assert f"{neighbour.name} {neighbour.distance:.3f} #{neighbour.rank:g}" in result.words
+    assert f"#{expected.rank:g}, true" in result.words
+    assert figure.stat().st_size > 1000
+
+
+def test_neighbours_of_entities(call, run: Path) -> None:
+    expected = harmonium.neighbours(run, *FACT, of="entities", count=3)
+    words = call("neighbours", run, *FACT, "--of", "entities", "--count", 3).words
+    assert f"{expected.token[0].name} {expected.token[0].distance:.3f}" in words
+    assert f"{expected.residual:.0%}" in words and "ridge 0.01" in words
+
+
+def test_an_entity_without_alternatives_has_no_neighbours(call, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "train.txt").write_text("a\tr\tb\nc\ts\td\n", encoding="utf-8")
+    assert (
+        call(
+            "train",
+            "--preset",
+            "paper",
+            "--data",
+            tmp_path / "alone",
+            "--set",
+            "train.epochs=1",
+            "--out",
+            tmp_path / "run",
+        ).code
+        == 0
+    )
+    result = call("neighbours", tmp_path / "run", "a", "r", "b")
+    assert (result.code, result.out.startswith("a in (a, r, b)"), "--no-typed" in result.out) == (0, True, True)
+
+
+def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> None:
+    figure, expected = tmp_path / "why.png", harmonium.explain(run, *FACT, count=3)
+    words = call("explain", run, *FACT, "--count", 3, "--plot", figure).words
+    assert words.startswith(f"person 7, next, person 8 a known fact (train); #{expected.rank['head']:g} as head")
+    parts = [expected.evidence, " · ".join(expected.necessary[0].fact), expected.verdict, "--details shows"]
+    assert [words.index(part) for part in parts] == sorted(words.index(part) for part in parts)
+    assert f"{expected.reasons[0].effect:+.3f}" in words
+    assert "Harmony" not in words and "Directions" not in words
+    assert figure.stat().st_size > 1000
+
+
+def test_explain_shows_how_the_score_comes_about(call, run: Path, tmp_path: Path) -> None:
+    details = harmonium.explain(run, *FACT, count=3, details=True).details
+    words = call("explain", run, *FACT, "--count", 3, "--details", "--plot", tmp_path / "why.png").words
+    assert f"total {details.harmony['composed'].total:,.3f} {details.harmony['token'].total:,.3f}" in words
+    assert f"{details.directions[0].contribution:+.3f}" in words
+    assert f"{' · '.join(details.nearest[0].fact)} {details.nearest[0].distance:.3f}" in words
+
+
+def test_dynamics_from_start_to_end(call, run: Path, tmp_path: Path) -> None:
+    figure, expected = tmp_path / "climb.png", dynamics(run, *FACT).to_json()
+    words = call("dynamics", run, *FACT, "--plot", figure).words
+    assert words.startswith("person 7, next, person 8")
+    assert f" {expected['steps']} {expected['harmony'][-1]:.4f}" in words
+    assert f"{expected['optimum']:.4f}" in words
+    assert figure.stat().st_size > 1000
+
+
+def test_density_by_label(call, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "labelled.txt"
+    file.write_text("person 7\tnext\tperson 8\t1\nperson 7\tnext\tperson 3\t-1\n", encoding="utf-8")
+    assert "queries 2 2" in call("density", run, "--labelled", file).words
+    words, expected = call("density", run, "--no-typed").words, density(run, typed=False)
+    assert "queries 20 20" in words and "all entities" in words
+    for part in (expected.positives, expected.negatives):
+        assert f"{part.change.mean:+.3f} ± {part.change.standard_error:.3f}" in words
+        assert f"{part.by_relation[0]:+.3f} to {part.by_relation[1]:+.3f}" in words
+
+
+def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
+    figure, expected = tmp_path / "gain.png", gain(run, "test").to_json()
+    words = call("gain", run, "--split", "test", "--plot", figure).words
+    for part in expected["candidates"].values():
+        assert f"{part['spearman']['rank']['rho']:+.4f}" in words
+        assert f"MRR {part['mrr_before']:.3f} -> {part['mrr_after']:.3f}" in words
+    assert figure.stat().st_size > 1000
+
+
+def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    options = ("--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
+    assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
+    printed = call("neighbours", out, *FACT).out
+    assert "nearest composed" in printed and "token" not in printed
+    for command in (("density", out), ("gain", out), ("dynamics", out, *FACT)):
+        result = call(*command)
+        assert (result.code, "plain hole has no harmony" in result.err) == (2, True)
+    words = call("explain", out, *FACT, "--details").words
+    assert "note: " in words and "Directions" not in words
+
+
+def test_report_writes_a_page(call, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "page.html"
+    result = call("report", run, "--out", out, "--limit", 8, "--fact", "person 0", "next", "person 1")
+    assert (result.code, result.out) == (0, f"report: {out}\n"), result.err
+    assert "person 0, next, person 1</th>" in out.read_text(encoding="utf-8")

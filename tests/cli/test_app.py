@@ -1,0 +1,237 @@
+"""What all commands have in common: help, plugins, errors."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harmonium
+from command_line import FAST, shell
+from harmonium.cli import app as cli
+from harmonium.model.composition import Composition
+
+COMMANDS = {command.__name__: command for group in cli.COMMANDS.values() for command in group}
+
+
+def test_help_lists_every_command(call) -> None:
+    printed = call("--help").out
+    assert [name for name in COMMANDS if f" {name} " not in printed] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(call, name: str) -> None:
+    result = call(name, "--help")
+    assert (result.code, result.words.startswith(f"Usage: harmonium {name}")) == (0, True)
+    assert f"Example: harmonium {name}" in result.words
+
+
+def test_the_shell_completes_commands() -> None:
+    request = {"_HARMONIUM_COMPLETE": "complete_bash", "COMP_WORDS": "harmonium pl", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'harmonium'; from harmonium.cli.app import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | request, capture_output=True, text=True)
+    assert done.stdout.split() == ["plan"], done.stderr
+
+
+def test_version() -> None:
+    assert shell("--version") == (0, f"harmonium {harmonium.__version__}\n", "")
+
+
+def test_output_on_a_full_disk_is_an_error() -> None:
+    words = [sys.executable, "-m", "harmonium", "info", "atlas"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    message = "error: the output cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_on_a_full_disk_does_not_stop_work(call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("a\tb\tc\n" * 5, encoding="utf-8")
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    assert call("train", "--preset", "plain", "--data", facts, "--out", tmp_path / "run", *FAST).code == 0
+    assert harmonium.Run.load(tmp_path / "run").graph.n_entities == 2
+
+
+def test_piped_output_is_in_order_and_without_control_characters(workspace: Path, tmp_path: Path) -> None:
+    """Results and progress in one pipe, as a log file has them."""
+    words = ["train", "--preset", "paper", "--data", str(workspace / "family"), *FAST, "--out", str(tmp_path / "run")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "harmonium", *words],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("training with ")
+    percentages = [int(match[1]) for line in lines if (match := re.match(r"training (\d+)%", line))]
+    assert percentages == sorted(percentages) and percentages[-1] == 100
+    order = [number for number, line in enumerate(lines) if re.match(r"training |Graph |trained |run folder", line)]
+    assert order == sorted(order)
+    starts = ["training 100%", "Graph 'family'", "Link prediction", "run folder"]
+    numbers = [next(n for n, line in enumerate(lines) if line.startswith(start)) for start in starts]
+    assert numbers == sorted(numbers)
+    assert not re.search("[\0-\x09\x0b-\x1f\x7f]", done.stdout)
+
+
+@pytest.mark.parametrize(("command", "kept"), [("info", True), ("serve", False)])
+def test_only_the_server_gives_freed_memory_back(
+    call, monkeypatch: pytest.MonkeyPatch, command: str, kept: bool
+) -> None:
+    calls = []
+    monkeypatch.setattr("harmonium.runtime.allocator.keep_freed_memory", lambda: calls.append(True))
+    monkeypatch.setattr("harmonium.runtime.allocator.give_back_freed_memory", lambda: calls.append(False))
+    call(command, "gone")
+    assert calls == [kept]
+
+
+# Plugins -------------------------------------------------------------------------------------------------------------
+
+PLUGIN = """
+from harmonium import Composition
+
+
+class Sandwich(Composition):
+    def compose(self, head, relation, tail):
+        return head * relation.roll(1, -1) * tail.flip(-1)
+"""
+
+
+def test_a_plugin_brings_a_composition(call, workspace: Path, tmp_path: Path) -> None:
+    plugin, out = tmp_path / "sandwich.py", tmp_path / "run"
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    options = [*FAST, "--set", "model.composition=sandwich", "--out", out]
+    trained = shell("--plugin", plugin, "train", "--preset", "paper", "--data", workspace / "family", *options)
+    assert trained.code == 0, trained.err
+    missing = call("evaluate", out)
+    assert (missing.code, "no composition 'sandwich'" in missing.err, "--plugin" in missing.err) == (2, True, True)
+    evaluated = call("--plugin", plugin, "evaluate", out, "--format", "json")
+    assert json.loads(evaluated.out)["metrics"] == harmonium.Run.load(out).metrics
+    assert "sandwich" in Composition.registry  # until the end of this test
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "missing data": ("train --data nope", "no graph at 'nope'"),
+    "wrong columns": ("train --data {space}/narrow", r"narrow/train\.txt:2: .*2 columns"),
+    "unknown name": ("predict {run} --head Person_7 --relation next", "'Person_7' among 40; did you mean 'person 7'"),
+    "existing out": ("train --data {space}/family --out {run}", "exists.*--out.*--overwrite"),
+    "out is no run": ("train --data {space}/family --out {space}/family --overwrite", "not a run folder.*--out"),
+    "not a run": ("evaluate {space}/family", r"family: no run\.json"),
+    "unknown setting": ("train --set train.epoch=3", r"no setting 'train\.epoch'.*train\.epochs"),
+    "bad toml": ("train {space}/bad.toml", r"bad\.toml: not TOML"),
+    "no toml": ("train {space}/gone.toml", r"gone\.toml: .*No such file"),
+    "unknown split": ("evaluate {run} --split dev", "train, valid, test, not 'dev'"),
+    "bad by": ("evaluate {run} --by colour", "side, relation, category, not 'colour'"),
+    "no name": ("predict {run}", "give two of head, relation and tail"),
+    "bad of": ("neighbours {run} a b c --of relations", "triplets.*entities.*relations"),
+    "bad plot": ("gain {run} --plot gain.txt", r"--plot gain\.txt.*\.png, \.pdf or \.svg"),
+    "plot of entities": ("neighbours {run} a b c --of entities --plot a.png", "--plot.*triplets"),
+    "no labels": ("density {run} --labelled {space}/family/train.txt", r"train\.txt:1: .*3 columns.* 4"),
+    "bad device": ("density {run} --device abacus", "'abacus'"),
+    "bad slot": ("neighbours {run} a b c --slot relation", "'relation'"),
+    "no labelled folder": ("classify {run} --labelled {space}/family", r"classification_valid\.txt.*No such file"),
+    "bad triples": ("classify {run} --data {space}/narrow/train.txt", r"train\.txt:1: no entity named 'a'"),
+    "broken plugin": ("--plugin {space}/broken.py info atlas", r"broken\.py: ZeroDivisionError: division by zero"),
+    "no plugin": ("--plugin {space}/gone.py info atlas", r"gone\.py: not a Python file"),
+    "demo elsewhere": ("demo --out {space}/family", "not a run folder"),
+    "unknown relation": ("complete {run} --relation nexxt", "no relation named 'nexxt'"),
+    "queries alone": ("predict {run} --queries {space}/bad.toml", "--queries FILE and --out FILE"),
+    "out alone": ("predict {run} --head a --relation b --out a.tsv", "--queries FILE and --out FILE"),
+    "serve address": ("serve {run} --host 192.0.2.1 --token 0123456789abcdef", r"cannot listen on 192\.0\.2\.1"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_message_and_code_2(
+    call, workspace: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, message: str
+) -> None:
+    (workspace / "narrow").mkdir(exist_ok=True)
+    (workspace / "narrow" / "train.txt").write_text("a\tr\tb\na\tb\n")
+    (workspace / "bad.toml").write_text("[train\n")
+    (workspace / "broken.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    result = call(*command.format(space=workspace, run=run).split())
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: ") and result.err.count("\n") == 1
+    assert re.search(message, result.err)
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("arguments", [["bogus"], ["evaluate"], ["predict", "run", "--top", "0"], ["train", "--nope"]])
+def test_bad_usage_is_code_2_too(call, arguments: list[str]) -> None:
+    result = call(*arguments)
+    assert (result.code, "Usage: harmonium" in result.err) == (2, True)
+
+
+def test_an_interrupt_is_code_130(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(harmonium, "info", stop)
+    assert call("info", "atlas").code == 130
+
+
+def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
+    rows = "".join(f"[red]a{i}[/red]\t[link]\t[/b]{i}\n" for i in range(4))
+    (tmp_path / "marked").mkdir()
+    (tmp_path / "marked" / "train.txt").write_text(rows, encoding="utf-8")
+    out = tmp_path / "run[1]"
+    assert (
+        call("train", "--preset", "paper", "--data", tmp_path / "marked", "--set", "train.epochs=1", "--out", out).code
+        == 0
+    )
+    table = call("predict", out, "--head", "[red]a1[/red]", "--relation", "[link]").out
+    assert "([red]a1[/red], [link], ?)" in table
+    assert "[/b]1" in table
+    assert "[red]a0[/red] · [link] · [/b]0" in call("info", out).words
+    assert "[red]a1[/red]" in call("neighbours", out, "[red]a1[/red]", "[link]", "[/b]1").out
+    assert "'[red]a9[/red]'" in call("predict", out, "--head", "[red]a9[/red]", "--relation", "[link]").err
+
+
+def test_serve_without_its_extra_says_what_to_install(call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("harmonium.serve.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for package in ("fastapi", "uvicorn", "starlette"):
+        monkeypatch.setitem(sys.modules, package, None)
+    result = call("serve", run)
+    assert (result.code, "pip install 'harmonium[serve]'" in result.err) == (2, True)
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("environment", "command", "code", "text"),
+    [
+        ({}, "info f.tsv > /dev/full", 2, "error: the output cannot be written"),
+        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv", 0, r"a \xb7 r \xb7 b"),
+        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv --format json", 0, r'"f\u00e9"'),
+        ({"COLUMNS": "0"}, "info f.tsv", 0, "2 entities"),
+        ({}, "REMOVED", 2, "error: the current folder does not exist any more"),
+    ],
+)
+def test_any_surroundings_end_with_a_message(
+    environment: dict[str, str], command: str, code: int, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "f.tsv").write_text("a\tr\tb\n" if "json" not in command else "fé\tr\tb\n", encoding="utf-8")
+    program = f"{shlex.quote(sys.executable)} -m harmonium "
+    line = program + command if command != "REMOVED" else f"mkdir x; cd x; rmdir ../x; {program} info f.tsv"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=os.environ | environment, capture_output=True, timeout=60, check=False
+    )
+    output = (done.stdout + done.stderr).decode("ascii", "replace")
+    assert done.returncode == code and text in output and "Traceback" not in output

@@ -1,0 +1,198 @@
+"""The commands predict, score, classify, calibrate and evaluate print what the library returns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import harmonium
+from command_line import write_graph
+from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.classify import label_facts
+from harmonium.config.settings import Config, ModelConfig
+from harmonium.model.build import build_model
+from harmonium.run.run import History, Run
+from small import family, make_graph
+
+
+def test_predict_prints_a_table_or_json(call, run: Path) -> None:
+    query = ["predict", run, "--head", "person 7", "--relation", "next", "--top", 3]
+    answers = harmonium.predict(run, head="person 7", relation="next", top=3)
+    table = call(*query)
+    assert table.out.startswith("(person 7, next, ?)")
+    for answer in answers:
+        fact = f"known ({answer.known})" if answer.known else "new"
+        assert f"{answer.rank:g} {answer.name} {answer.score:.3f} {fact}" in table.words
+    assert "--no-typed lists other candidates" in table.out
+    assert len(answers) == 1 < len(harmonium.predict(run, head="person 7", relation="next", top=3, typed=False))
+    printed = json.loads(call(*query, "--format", "json").out)
+    assert printed == {"query": "person 7, next, ?", "answers": [answer.to_json() for answer in answers]}
+
+
+def test_predict_gives_an_answer_set(call, tmp_path: Path) -> None:
+    graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
+    run = Run(config, graph, build_model(config.model, 20, 3), History()).save(tmp_path / "run")
+    query = ["predict", run, "--head", "e2", "--relation", "r1", "--coverage", "0.8"]
+    answers = harmonium.predict(run, head="e2", relation="r1", coverage=0.8)
+    assert len(answers) > 2
+    printed = json.loads(call(*query, "--top", 2, "--format", "json").out)
+    assert (printed["coverage"], printed["size"]) == (0.8, len(answers))
+    assert printed["answers"] == [answer.to_json() for answer in answers]
+    shown = call(*query, "--top", 2).words
+    assert f"the answer set has {len(answers)} answers (2 shown)" in shown
+    assert "holds it in 80 % of cases" in shown
+    assert answers[1].name in shown
+    assert f"3 {answers[2].name} " not in shown
+    out, queries = tmp_path / "a.tsv", tmp_path / "q.tsv"
+    queries.write_text("e2\tr1\t?\n", encoding="utf-8")
+    done = call("predict", run, "--queries", queries, "--out", out, "--coverage", "0.8")
+    assert done.out == f"{len(answers):,} answers: {out}\n"
+    assert "share between 0 and 1" in call(*query[:-1], "2").err
+
+
+def test_predict_with_one_name_lists_missing_facts(call, tmp_path: Path) -> None:
+    graph, config = make_graph(20, 3, (200, 60, 60)), Config(model=ModelConfig("distmult", 8))
+    run = Run(config, graph, build_model(config.model, 20, 3), History()).save(tmp_path / "run")
+    for options, given in ((("--head", "e2"), {"head": "e2"}), (("--tail", "e2"), {"tail": "e2"})):
+        expected = harmonium.predict(run, **given, top=4)
+        assert json.loads(call("predict", run, *options, "--top", 4, "--format", "json").out) == expected
+        shown = call("predict", run, *options, "--top", 4)
+        assert shown.out.startswith("Missing from random")
+        assert all(row["tail"] in shown.words for row in expected)
+    assert json.loads(call("predict", run, "--relation", "r1", "--format", "json").out) == harmonium.predict(
+        run, relation="r1"
+    )
+    none = call("predict", run)
+    assert (none.code, "two of head, relation and tail, or one" in none.err) == (2, True)
+
+
+def test_predict_answers_a_file_of_queries(call, run: Path, tmp_path: Path) -> None:
+    queries, out = tmp_path / "queries.tsv", tmp_path / "answers.tsv"
+    queries.write_text("person 7\tnext\t?\n?\ttwin\tperson 1\n", encoding="utf-8")
+    done = call("predict", run, "--queries", queries, "--out", out, "--top", 4, "--new-only")
+    assert done.out.startswith(f"0 answers: {out}\n")  # both questions have their one answer
+    assert "--no-typed" in done.out
+    done = call("predict", run, "--queries", queries, "--out", out, "--top", 4, "--new-only", "--no-typed")
+    assert (done.code, done.out) == (0, f"8 answers: {out}\n")
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+    expected = harmonium.predict(run, head="person 7", relation="next", top=4, new_only=True, typed=False)
+    assert [row["tail"] for row in rows[:4]] == [answer.name for answer in expected]
+
+
+def test_score_prints_or_writes_facts(call, run: Path, tmp_path: Path) -> None:
+    facts, out = tmp_path / "facts.tsv", tmp_path / "scored.jsonl"
+    facts.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 3\n", encoding="utf-8")
+    expected = [fact.to_json() for fact in harmonium.score(run, facts)]
+    assert json.loads(call("score", run, facts, "--format", "json").out) == expected
+    assert f"{expected[0]['score']:.3f}" in call("score", run, facts).words
+    assert call("score", run, facts, "--out", out).out == f"2 facts: {out}\n"
+    assert [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] == expected
+
+
+def test_classify_prints_metrics(call, run: Path, tmp_path: Path) -> None:
+    figure, expected = tmp_path / "reliability.png", harmonium.classify(run)
+    result = call("classify", run, "--plot", figure, "--top", 1)
+    assert f"accuracy {expected.metrics['accuracy']:.3f}" in result.words
+    assert "20 test facts" in result.words and "2 more" in result.words
+    assert figure.is_file()
+    assert json.loads(call("classify", run, "--format", "json").out) == expected.to_json()
+    other = json.loads(call("classify", run, "--seed", 3, "--format", "json").out)
+    assert other == harmonium.classify(run, seed=3).to_json() != expected.to_json()
+
+
+def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new.tsv"
+    file.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 30\n", encoding="utf-8")
+    expected = label_facts(run, file, harmonium.classify(run))
+    printed = json.loads(call("classify", run, "--data", file, "--format", "json").out)
+    assert printed == json.loads(json.dumps(expected.records()))
+    words = call("classify", run, "--data", file).words
+    for fact in expected:
+        assert f"{' '.join(fact.triple)} {str(fact.label).lower()}" in words
+
+
+def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
+    calibration, plot = calibration_for(run), tmp_path / "reliability.png"
+    assert json.loads(call("calibrate", run, "--format", "json", "--plot", plot).out) == calibration.to_json()
+    assert plot.is_file()
+    words = call("calibrate", run).words
+    assert calibration.fits or "too few validation facts" in words
+    for fit in calibration.fits.values():
+        for kind, judged in fit.reliability.items():
+            assert f"questions {kind.text}" in words
+            assert f"{judged.log_loss:.4f}" in words
+
+
+# Evaluate ------------------------------------------------------------------------------------------------------------
+
+PROTOCOL = {"split": "valid", "candidates": "typed-train", "ties": "pessimistic", "side": "tail", "unseen": "drop"}
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ([], {}),
+        (["--chunk", 3], {}),
+        ([word for key, value in PROTOCOL.items() for word in (f"--{key}", value)], PROTOCOL),
+        (["--no-filtered", "--sample", 6], {"filtered": False, "sample": 6}),
+        (["--rounding-check", 4], {"rounding_check": 4}),
+    ],
+    ids=["default", "chunk", "protocol", "sample", "rounding"],
+)
+def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list, arguments: dict) -> None:
+    expected = harmonium.evaluate(run, **arguments)
+    assert json.loads(call("evaluate", run, *options, "--format", "json").out) == json.loads(
+        json.dumps(expected.to_json())
+    )
+    words = call("evaluate", run, *options).words
+    assert f"{len(expected.ranks)} queries {expected.metrics['mr']:.3f} {expected.metrics['mrr']:.3f}" in words
+    assert f"protocol: {expected.summary().describe()}" in words
+    for low, _ in expected.estimate.intervals.values() if expected.estimate else ():
+        assert f" {low:.3f} " in words
+    assert not expected.rounding or f"of {expected.rounding.queries} queries" in words
+
+
+def test_evaluate_repeats_the_numbers_of_training(call, run: Path) -> None:
+    stored = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    del stored["baselines"], stored["warning"]
+    assert json.loads(call("evaluate", run, "--format", "json").out) == stored
+
+
+def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    options = ["--set", "model.entity_dim=6", "--set", "train.epochs=2", "--out", other]
+    assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
+    printed = json.loads(call("evaluate", run, other, "--weights", "1,0.5", "--format", "json").out)
+    assert printed["metrics"] == harmonium.evaluate([run, other], weights=[1, 0.5]).metrics
+    assert printed["weights"] == [1, 0.5]
+    learned = harmonium.evaluate([run, other], weights="learned")
+    assert json.loads(call("evaluate", run, other, "--weights", "learned", "--format", "json").out) == learned.to_json()
+    shown = ", ".join(f"{weight:.3g}" for weight in learned.weights)
+    assert f"weights {shown}" in call("evaluate", run, other, "--weights", "learned").words
+    assert "equal, learned or one number per run, not 'half'" in call("evaluate", run, other, "--weights", "half").err
+    assert f"{run} x {other} on family" in call("evaluate", run, other).words
+    assert f"{run} x path rules on family" in call("evaluate", run, "--rules").words
+    printed = json.loads(call("evaluate", run, "--rules", "--format", "json").out)
+    assert printed == harmonium.evaluate(run, rules=True).to_json()
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [("side", ["head", "tail"]), ("relation", ["next (", "before (", "twin ("]), ("category", ["1-1 head (10)"])],
+)
+def test_evaluate_shows_parts(call, run: Path, by: str, rows: list[str]) -> None:
+    lines = [line.strip() for line in call("evaluate", run, "--by", by).out.splitlines()]
+    assert all(any(line.startswith(row) for line in lines) for row in rows)
+
+
+def test_evaluate_ranks_another_graph_with_the_same_names(call, run: Path, tmp_path: Path) -> None:
+    other = write_graph(family(seed=1), tmp_path / "other")
+    printed = json.loads(call("evaluate", run, "--data", other, "--format", "json").out)
+    assert (printed["graph"], printed["metrics"]) == ("other", harmonium.evaluate(run, harmonium.load(other)).metrics)
+    (tmp_path / "facts.tsv").write_text("person 0\ttwin\tperson 3\nperson 1\tnext\tperson 9\n")
+    assert json.loads(call("evaluate", run, "--data", tmp_path / "facts.tsv", "--format", "json").out)["queries"] == 4
+    (tmp_path / "strangers.tsv").write_text("person 1\tnext\tMax\n", encoding="utf-8")
+    assert "no entity named 'Max'" in call("evaluate", run, "--data", tmp_path / "strangers.tsv").err

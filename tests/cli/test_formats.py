@@ -1,0 +1,154 @@
+"""One way to choose the output of every command: --format; and help that reads alike everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from command_line import FACT, FAST, judge_some
+from harmonium.cli import app as cli
+from harmonium.cli.console import FORMATS
+from harmonium.cli.graphs import FOLDER_FORMATS
+from harmonium.cli.options import METAVARS
+from harmonium.config.settings import describe
+from harmonium.data.formats import FOLDERS, WRITERS
+from harmonium.model.composition import Composition
+
+COMMANDS = typer.main.get_command(cli.app).commands
+WRITES_ONE_FILE = {"demo", "init", "report", "serve"}  # and prints its name
+CALLS = {
+    "train": [
+        "{space}/family",
+        "--preset",
+        "paper",
+        *FAST,
+        "--set",
+        "train.epochs=1",
+        "--overwrite",
+        "--out",
+        "{tmp}/run",
+    ],
+    "resume": ["{run}"],
+    "plan": ["{space}/family", *FAST],
+    "tune": ["{space}/family", *FAST, "--set", "train.epochs=1", "--trials", "1", "--out", "{tmp}/best.toml"],
+    "predict": ["{run}", "--head", "person 7", "--relation", "next"],
+    "score": ["{run}", "{space}/family/test.txt"],
+    "complete": ["{run}", "--top", "5"],
+    "classify": ["{run}"],
+    "calibrate": ["{run}"],
+    "evaluate": ["{run}"],
+    "neighbours": ["{run}", *FACT],
+    "explain": ["{run}", *FACT],
+    "dynamics": ["{run}", *FACT],
+    "density": ["{run}"],
+    "gain": ["{run}"],
+    "diff": ["{run}", "{run}"],
+    "review": ["{run}", "--judgements", "{tmp}/judged.sqlite"],
+    "info": ["{run}"],
+    "doctor": ["{space}/family"],
+    "convert": ["{space}/family", "{tmp}/copy", "--overwrite"],
+    "update": ["{run}", "--add", "{tmp}/new.tsv", "--overwrite", "--out", "{tmp}/more"],
+    "export": ["{run}", "{tmp}/vectors.npz", "--overwrite"],
+}
+
+
+def test_every_command_that_prints_results_has_a_format() -> None:
+    with_format = {name for name, command in COMMANDS.items() if any("--format" in p.opts for p in command.params)}
+    assert with_format == set(COMMANDS) - WRITES_ONE_FILE == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_format_can_be_parsed(call, workspace: Path, run: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "new.tsv").write_text("person 99\tnext\tperson 8\n", encoding="utf-8")
+    judge_some(tmp_path / "judged.sqlite")
+    words = [word.format(space=workspace, run=run, tmp=tmp_path) for word in CALLS[name]]
+    printed = {}
+    for kind in FORMATS:
+        result = call(name, *words, "--format", kind)
+        assert result.code == 0, result.err
+        printed[kind] = result.out
+    assert json.loads(printed["json"]) == json.loads(printed["json"], parse_constant=pytest.fail)  # no NaN
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in printed["jsonl"].splitlines()]
+    assert rows or name in ("calibrate", "complete")  # a small graph has no probabilities, and this one lacks nothing
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for kind, delimiter in (("csv", ","), ("tsv", "\t")):
+        table = list(csv.reader(io.StringIO(printed[kind]), delimiter=delimiter))
+        assert table[:1] == ([columns] if rows else [])
+        assert {len(line) for line in table} <= {len(columns)}
+        assert len(table) == len(rows) + bool(rows)
+    assert not rows or "\n| --- |" in printed["md"] or "\n| --- | ---" in printed["md"]
+    assert "\x1b" not in "".join(printed.values())
+
+
+def test_the_same_numbers_in_every_format(call, run: Path) -> None:
+    words = ["predict", run, "--head", "person 7", "--relation", "next", "--top", 3]
+    answers = json.loads(call(*words, "--format", "json").out)["answers"]
+    rows = list(csv.DictReader(io.StringIO(call(*words, "--format", "csv").out)))
+    assert [float(row["score"]) for row in rows] == [answer["score"] for answer in answers]
+    assert [row["tail"] for row in rows] == [answer["id"] for answer in answers]
+    assert {row["head"] for row in rows} == {"person 7"}
+
+
+def test_cells_cannot_break_a_table(call, tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text('head,relation,tail\n"a, ""b"" | c",r,x\n"<b>",r,x\n', encoding="utf-8")
+    words = ["info", tmp_path / "odd.csv", "--format"]
+    (row,) = csv.DictReader(io.StringIO(call(*words, "csv").out))
+    assert row["example_head"] == 'a, "b" | c'
+    line = call(*words, "md").out.splitlines()[-1]
+    assert re.sub(r"\\.", "", line).count("|") == len(row) + 1
+
+
+@pytest.mark.parametrize(("alias", "kind"), [("--json", "json"), ("--markdown", "md")])
+def test_earlier_ways_still_work_and_are_not_shown(call, workspace: Path, alias: str, kind: str) -> None:
+    words = ["doctor", workspace / "family"]
+    assert call(*words, alias).out == call(*words, "--format", kind).out
+    assert alias not in call("doctor", "--help").out
+
+
+def test_an_unknown_format_is_refused_before_any_work(call) -> None:
+    refused = call("train", "gone", "--format", "xml")
+    assert refused.code == 2
+    assert "--format is one of table, json, jsonl, csv, tsv, md, not 'xml'" in refused.err
+
+
+# Help ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_values_are_named_alike_in_every_help(call, name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        words = re.split(r"[|, :]|\.\.\.", parameter.metavar or "")
+        is_flag = isinstance(parameter.default, bool) or bool(parameter.secondary_opts)
+        if is_flag:
+            assert parameter.metavar == "", parameter.opts
+        elif "|" in parameter.metavar and parameter.metavar.islower():
+            assert all(words), parameter.opts  # allowed values
+        else:
+            known = {*METAVARS, "TARGET"}
+            assert {word for word in words if word.isupper()} <= known or parameter.metavar in METAVARS, parameter.opts
+        assert parameter.help and parameter.help.rstrip(")").endswith((".", "`")), parameter.opts
+    printed = call(name, "--help").out
+    assert not re.search(r"<\w+>|bool", printed)
+
+
+def test_formats_of_folders_are_those_that_can_be_written() -> None:
+    assert set(FOLDER_FORMATS) == {*WRITERS, *FOLDERS, "graph"}
+
+
+def test_settings_are_listed_with_their_values(call, tmp_path: Path) -> None:
+    words = call("train", "--settings").words
+    assert "train.optimiser" in words and "adam|adagrad|row-adagrad" in words
+    rows = {row["key"]: row for row in json.loads(call("train", "--settings", "--format", "json").out)}
+    assert list(rows) == [row.key for row in describe()]
+    assert all(row["values"] and row["meaning"] for row in rows.values())
+    assert rows["train.loss"]["value"] == '"full"'  # of the preset best, which train uses
+    plain = json.loads(call("train", "--preset", "plain", "--set", "train.epochs=7", "--settings", "--json").out)
+    assert {row["key"]: row["value"] for row in plain}["train.epochs"] == "7"
+    names = [name for name, kind in Composition.registry.items() if kind.__module__.startswith("harmonium.")]
+    assert [name for name in names if not re.search(rf"\b{name}\b", rows["model.composition"]["meaning"])] == []

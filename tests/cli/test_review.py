@@ -1,0 +1,187 @@
+"""The command `review`, in a real terminal and without one, and `calibrate --judgements`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line import judge_some
+from harmonium.cli.review import judge_all
+from harmonium.errors import HarmoniumError
+from harmonium.review.judgements import read_judgements
+from harmonium.review.session import Review
+from harmonium.review.store import load_judgements
+from small import CONFIGS, fitted, make_graph, make_run, save_untrained
+
+
+@pytest.fixture(scope="module")
+def review(tmp_path_factory: pytest.TempPathFactory):
+    graph = make_graph(n_entities=30, sizes=(150, 40, 10))
+    opened = Review.open(
+        make_run(graph, fitted(graph, graph.train)), tmp_path_factory.mktemp("review") / "x.sqlite", top=8
+    )
+    with opened.store:
+        yield opened
+
+
+def press(review: Review, reviewer: str, keys: str, comments: str = "") -> None:
+    """Judge with these keys; at the end of the input the review ends."""
+    pressed, written = iter(keys), iter(comments.split(","))
+
+    def read_key() -> str:
+        key = next(pressed, None)
+        if key is None:
+            raise EOFError
+        return key
+
+    judge_all(review, review.store.add_reviewer(reviewer), read_key, lambda: next(written))
+
+
+def test_keys_judge_comment_undo_and_end(review: Review, capsys: pytest.CaptureFixture[str]) -> None:
+    press(review, "ana", "aRcuxzzr", "why not,")
+    kept = [(each.verdict, each.comment) for each in review.store.judgements()]
+    assert kept == [("accepted", ""), ("rejected", "")]
+    printed = capsys.readouterr().out
+    assert "a accept   r reject" in printed  # for a key that means nothing
+    assert "undone: unsure" in printed and "undone: rejected" in printed
+    assert re.search(r"probability \d", printed) and "evidence: " in printed and "known of e" in printed
+    press(review, "ben", "zpq")
+    printed = capsys.readouterr().out
+    assert "nothing to undo" in printed and "1 accepted, 1 rejected" in printed
+    press(review, "cleo", "a" * 20)
+    assert "no fact is left to judge; --top N asks for more" in capsys.readouterr().out
+    assert len(review.store.judgements()) == 8
+
+
+@pytest.mark.slow
+def test_a_real_terminal(tmp_path: Path) -> None:
+    """Every key is taken as it is pressed, and the judgement is in the file before the command ends."""
+    run, judged = save_untrained(make_graph(), CONFIGS["plain"], tmp_path / "run"), tmp_path / "judged.sqlite"
+    command = [sys.executable, "-m", "harmonium", "review", str(run), "--judgements", str(judged), "--reviewer", "Zoë"]
+    main, terminal = pty.openpty()
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+
+    def read_until(text: str) -> str:
+        seen, end = "", time.monotonic() + 60
+        while text not in seen and time.monotonic() < end:
+            if select.select([main], [], [], 1)[0]:
+                seen += os.read(main, 65536).decode()
+        assert text in seen, seen
+        return seen
+
+    def type_text(text: str) -> None:
+        time.sleep(1)  # keys pressed before the fact is complete are dropped
+        os.write(main, text.encode())
+
+    def wait_for(count: int) -> None:
+        end = time.monotonic() + 60
+        while len(load_judgements(judged)) < count and time.monotonic() < end:
+            time.sleep(0.1)
+
+    try:
+        read_until("evidence")
+        type_text("r")
+        wait_for(1)
+        (judgement,) = load_judgements(judged)
+        assert (judgement.reviewer, judgement.verdict) == ("Zoë", "rejected")
+        type_text("c")
+        read_until("comment:")
+        type_text("fraglich ü\n")
+        type_text("u")
+        wait_for(2)
+        type_text("q")
+        read_until("1 unsure")
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(main)
+    assert [(each.verdict, each.comment) for each in load_judgements(judged)] == [
+        ("rejected", ""),
+        ("unsure", "fraglich ü"),
+    ]
+
+
+def test_without_a_terminal_the_state_is_shown(call: Callable, run: Path, tmp_path: Path) -> None:
+    judged = tmp_path / "judged.sqlite"
+    assert "no judgements yet" in call("review", run, "--judgements", judged).out
+    assert not judged.exists()
+    judge_some(judged)
+    words = call("review", run, "--judgements", judged).words
+    assert "8 accepted, 4 rejected" in words and "80.0% 66.7%" in words
+
+
+def test_everything_is_exported(call: Callable, run: Path, tmp_path: Path) -> None:
+    judged = judge_some(tmp_path / "judged.sqlite")
+    files = [tmp_path / name for name in ("all.ttl", "accepted.tsv", "rejected.csv")]
+    words = [
+        f for option, file in zip(("--out", "--accepted", "--rejected"), files, strict=True) for f in (option, file)
+    ]
+    printed = call("review", run, "--judgements", judged, *words)
+    assert printed.code == 0, printed.err
+    assert "12 judgements" in printed.out and "8 accepted facts" in printed.out and "4 rejected facts" in printed.out
+    assert all(file.is_file() for file in files)
+    exported = json.loads(call("review", run, "--judgements", judged, "--format", "json").out)
+    assert len(exported["judgements"]) == 12 and exported["summary"]["rejected"] == 4
+    gone = call("review", run, "--judgements", tmp_path / "gone.sqlite", "--format", "csv")
+    assert (gone.code, "no such file of judgements" in gone.err) == (2, True)
+    wrong = call("review", run, "--judgements", judged, "--out", tmp_path / "all.doc")
+    assert (wrong.code, "unknown format" in wrong.err) == (2, True)
+    foreign = call("review", run, "--judgements", files[1], "--format", "csv")
+    assert (foreign.code, "no file of judgements" in foreign.err) == (2, True)
+
+
+def test_the_file_beside_the_run_is_the_default(call: Callable, run: Path) -> None:
+    beside = run.with_name(f"{run.name}.review.sqlite")
+    judge_some(beside)
+    try:
+        assert "8 accepted" in call("review", run).out
+    finally:
+        for file in run.parent.glob(f"{beside.name}*"):
+            file.unlink()
+
+
+def test_probabilities_are_corrected_by_judgements_and_the_correction_is_dropped(
+    call: Callable, run: Path, tmp_path: Path
+) -> None:
+    judged = judge_some(tmp_path / "judged.sqlite", 30)
+    printed = call("calibrate", run, "--judgements", judged)
+    assert printed.code == 0, printed.err
+    assert "30 judged facts: 66.7% accepted" in printed.out
+    assert "were judged on predictions of other runs" in printed.out
+    result = json.loads(call("calibrate", run, "--judgements", judged, "--format", "json").out)
+    assert result["facts"] == 30 and result["log_loss"] > 0
+    assert "dropped" in call("calibrate", run, "--forget-judgements").out
+    for words, message in (
+        (["--judgements", tmp_path / "gone"], "no such file"),
+        (["--judgements", judged, "--forget-judgements"], "give one of"),
+        (["--judgements", judge_some(tmp_path / "few.sqlite", 5)], "10 are needed"),
+    ):
+        refused = call("calibrate", run, *words)
+        assert (refused.code, message in refused.err) == (2, True), refused.err
+
+
+def test_options_of_a_review_need_one(call: Callable, run: Path) -> None:
+    for words in (["--reviewer", "Ana"], ["--order", "teach"], ["--top", "5"], ["--judgements", "x.sqlite"]):
+        refused = call("serve", run, *words)
+        assert (refused.code, "add --review" in refused.err) == (2, True)
+    assert "one run to review" in call("serve", run, run, "--review").err
+
+
+def test_facts_of_a_file_are_read_by_update(tmp_path: Path) -> None:
+    lists = read_judgements(judge_some(tmp_path / "judged.sqlite", 6))
+    assert (len(lists.accepted), lists.rejected[0]) == (4, ("person 0", "next", "person 5"))
+    with pytest.raises(HarmoniumError, match="no such file"):
+        read_judgements(tmp_path / "gone.sqlite")

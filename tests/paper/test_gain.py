@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harmonium.analysis.statistics import spearman
+from harmonium.config.settings import EvaluateConfig
+from harmonium.data.graph import Graph
+from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
+from harmonium.evaluation.evaluation import evaluate_scorer
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import Scorer
+from harmonium.paper.gain import Gain, RankChange
+from harmonium.paper.gain import gain as gain_of
+from small import make_graph, make_run, random_model
+
+
+def measure_gain(model: GradientGraph, graph: Graph, split: str = "valid", **options) -> Gain:
+    return gain_of(make_run(graph, model), split, device="cpu", **options)
+
+
+class ByDefinition(Scorer):
+    """Every triplet composed, and its H computed from the definition."""
+
+    def __init__(self, model: GradientGraph, optimised: bool) -> None:
+        self.model, self.optimised = model, optimised
+
+    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+        rows = []
+        for i in range(len(queries)):
+            n = self.model.n_entities
+            columns = {s: torch.arange(n) if s is slot else queries[s][i].repeat(n) for s in Slot}
+            composed = self.model.compose(Triples(*columns.values()))
+            hidden = self.model.harmony.optimise(composed) if self.optimised else composed
+            rows.append(self.model.harmony(hidden, composed))
+        return torch.stack(rows)
+
+
+@pytest.mark.parametrize("settings", [{}, {"rank": 2}], ids=str)
+def test_gain_and_ranks_by_definition(settings: dict) -> None:
+    graph = make_graph(n_entities=25, sizes=(60, 30, 10))
+    model = random_model(graph, **settings)
+    found = measure_gain(model, graph)
+    composed = model.compose(graph.valid)
+    gain = model.harmony(model.harmony.optimise(composed), composed) - model.harmony(composed, composed)
+    torch.testing.assert_close(found.gain, gain.detach().repeat(2))
+    assert (found.gain >= 0).all()
+    for candidates, change in found.changes.items():
+        protocol = EvaluateConfig(split="valid", candidates=candidates)
+        for ranks, optimised in ((change.before, False), (change.after, True)):
+            expected = evaluate_scorer(ByDefinition(model, optimised), graph, protocol).ranks.values()
+            assert torch.equal(ranks, expected)
+        assert (change.before != change.after).any()
+    assert list(found.changes) == ["typed-all", "full"]
+    assert not torch.equal(found.changes["full"].after, found.changes["typed-all"].after)
+
+
+def test_a_reciprocal_model_gains_what_each_question_composes(graph: Graph) -> None:
+    model = random_model(graph, reciprocal=True)
+    head, relation, tail = (graph.valid[slot] for slot in Slot)
+    inverse = model.relations(relation + graph.n_relations)
+    reversed_facts = model.composition.compose(model.entities(tail), inverse, model.entities(head))
+    composed = torch.cat([reversed_facts, model.compose(graph.valid)])
+    gain = model.harmony.fold()(composed) - model.harmony(composed, composed)
+    torch.testing.assert_close(measure_gain(model, graph).gain, gain.detach())
+
+
+def test_correlations_by_hand() -> None:
+    gain = torch.tensor([1.0, 2, 3, 4, 5])
+    change = RankChange(before=torch.tensor([4.0, 2, 9, 5, 2]), after=torch.tensor([8.0, 2, 3, 2, 1]))
+    assert change.raw.tolist() == [4, 0, -6, -3, -1]
+    assert change.reciprocal.tolist() == pytest.approx([-1 / 8, 0, 2 / 9, 3 / 10, 1 / 2])
+    found = change.correlations(gain)
+    assert found["rank"] == spearman(gain, change.raw)
+    assert found["rank"].rho == pytest.approx(-0.6)
+    assert found["reciprocal_rank"].rho == pytest.approx(1)
+    assert found["reciprocal_rank_changed"] == spearman(gain[[0, 2, 3, 4]], change.reciprocal[[0, 2, 3, 4]])
+    assert found["reciprocal_rank_changed"].n == 4
+
+
+def test_a_limit_takes_a_seeded_sample_of_triples() -> None:
+    graph = make_graph(sizes=(40, 30, 10))
+    model = random_model(graph)
+    whole, some = measure_gain(model, graph), measure_gain(model, graph, limit=20)
+    assert len(some.gain) == 20
+    assert set(some.gain.tolist()) <= set(whole.gain.tolist())
+    assert torch.equal(some.gain, measure_gain(model, graph, limit=20).gain)
+    assert not torch.equal(some.gain, measure_gain(model, graph, limit=20, seed=1).gain)
+    assert len(measure_gain(model, graph, "test", limit=20).gain) == 20
+
+
+def test_a_run_is_summarised() -> None:
+    graph = make_graph(sizes=(40, 30, 10))
+    run = make_run(graph, random_model(graph))
+    found = gain_of(run, ties="pessimistic", device="cpu")
+    printed = found.to_json()
+    part, change = printed["candidates"]["full"], found.changes["full"]
+    assert printed["protocol"]["ties"] == "pessimistic"
+    assert printed["queries"] == 60
+    assert part["mrr_after"] == pytest.approx((1 / change.after).mean().item())
+    assert part["mrr_before"] == pytest.approx((1 / change.before).mean().item())
+    assert part["unchanged"] == pytest.approx((change.after == change.before).double().mean().item())
+    assert part["spearman"]["rank"] == change.correlations(found.gain)["rank"]._asdict()
+    assert printed["gain"]["5%"] < printed["gain"]["50%"] < printed["gain"]["95%"]
+    assert found.protocol == EvaluateConfig(split="valid", ties="pessimistic")
+
+
+def test_no_gain_without_optimisation(graph: Graph) -> None:
+    infinite, plain = random_model(graph, faithfulness=math.inf), random_model(graph, harmony=False)
+    empty = replace(graph, valid=graph.valid[:0])
+    for model, on, message in (
+        (infinite, graph, "at lambda = infinity a token is its composed vector: no gain"),
+        (plain, graph, "plain hole has no harmony"),
+        (random_model(graph), empty, "the valid split of 'random' has no triples"),
+    ):
+        with pytest.raises(HarmoniumError, match=message):
+            measure_gain(model, on)

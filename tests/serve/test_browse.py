@@ -1,0 +1,243 @@
+"""What the page shows besides predictions: neighbourhoods, comparisons, relations and types, missing facts, several runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import harmonium
+from harmonium.answers.reasons import Reason, reasons
+from harmonium.config.settings import ModelConfig
+from harmonium.data.triples import Slot
+from harmonium.errors import HarmoniumError
+from harmonium.serve import missing
+from harmonium.serve.explorer import Explorer
+from harmonium.serve.missing import MissingFactSearch, ProbableFact, choose_diverse
+from serving import Server, untrained
+from small import graph_of, ladder, make_graph
+
+pytestmark = pytest.mark.network
+COUNTRIES = (
+    ladder("{i} borders {j}, {j} borders {i}, {i} type country, {i} in Europe", 20)
+    + ", x0 borders x1, x1 borders x0, y1 type island, z type country, z speaks French, x0 speaks French, x1 speaks German"
+)
+
+
+@pytest.fixture(scope="module")
+def countries() -> Explorer:
+    return Explorer(untrained(graph_of(COUNTRIES, "x2 speaks French"), ModelConfig("hole", 6)))
+
+
+@pytest.fixture(scope="module")
+def random() -> Explorer:
+    return Explorer(untrained(make_graph(20, 3, (200, 60, 60)), ModelConfig("hole", 6)))
+
+
+def ids(matches: list[Any]) -> set[str]:
+    return {match.id for match in matches}
+
+
+# Search --------------------------------------------------------------------------------------------------------------
+
+
+def test_entities_are_searched_by_relation_slot_and_type(countries: Explorer) -> None:
+    assert ids(countries.search("", "entity", 99, "speaks")) == {"x0", "x1", "x2", "z", "French", "German"}
+    assert ids(countries.search("", "entity", 99, "speaks", Slot.HEAD)) == {"x0", "x1", "x2", "z"}
+    assert ids(countries.search("ger", "entity", 99, "speaks", Slot.TAIL)) == {"German"}
+    assert ids(countries.search("", "entity", 99, None, None, "country")) == {"z", *(f"x{i}" for i in range(20))}
+    assert ids(countries.search("", "entity", 99, "speaks", Slot.HEAD, "country")) == {"x0", "x1", "x2", "z"}
+    assert ids(countries.search("", "entity", 99, None, None, "French")) == set()
+    assert [(match.id, match.facts) for match in countries.types(9)] == [("country", 21), ("island", 1)]
+    assert ids(countries.search("bor", "relation", 1)) == {"borders"}
+
+
+def test_facts_of_a_relation_and_of_an_entity_in_it(countries: Explorer) -> None:
+    page = countries.facts(None, "speaks", 0, 99)
+    assert [(fact.head.id, fact.tail.id, fact.split) for fact in page.facts] == [
+        ("z", "French", "train"), ("x0", "French", "train"), ("x1", "German", "train"), ("x2", "French", "valid"),
+    ]  # fmt: skip
+    assert (page.entity, page.relation.id, page.total) == (None, "speaks", 4)
+    assert countries.facts("x0", "borders", 0, 99).total == 4
+    with pytest.raises(HarmoniumError, match="give an entity, a relation, or both"):
+        countries.facts(None, None, 0, 1)
+
+
+def test_relations_say_what_their_facts_show(countries: Explorer) -> None:
+    by_name = {summary.relation.id: summary for summary in countries.relation_summaries}
+    borders, speaks, within = (by_name[name] for name in ("borders", "speaks", "in"))
+    assert (borders.facts, borders.heads, borders.tails, borders.symmetric) == (42, 40, 40, True)
+    assert (speaks.symmetric, speaks.one_tail, speaks.heads, speaks.tails) == (False, False, 4, 2)
+    assert (within.one_tail, within.one_head) == (True, False)
+    assert {named.id for named in borders.head_examples[:2]} == {"x0", "x1"}
+    sizes = [summary.facts for summary in countries.relation_summaries]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+# Neighbourhood and comparison ----------------------------------------------------------------------------------------
+
+
+def test_a_neighbourhood_has_every_relation_of_the_entity(random: Explorer) -> None:
+    facts = random.graph.names_of(random.graph.facts())
+    around = random.neighbourhood("e7", 3)
+    expected: dict[tuple[str, str], set[str]] = {}
+    for head, relation, tail in facts:
+        if head == "e7":
+            expected.setdefault((relation, "head"), set()).add(tail)
+        elif tail == "e7":
+            expected.setdefault((relation, "tail"), set()).add(head)
+    assert {(g.relation.id, g.slot.value): g.total for g in around.groups} == {k: len(v) for k, v in expected.items()}
+    for group in around.groups:
+        assert len(group.facts) == min(3, group.total)
+        assert all((f.head.id, f.relation.id, f.tail.id) in facts and f.split for f in group.facts)
+
+
+def test_directions_of_a_symmetric_relation_are_one_group(countries: Explorer) -> None:
+    groups = {g.relation.id: g for g in countries.neighbourhood("y1", 9).groups}
+    assert (groups["borders"].slot, groups["borders"].total) == (Slot.HEAD, 1)
+    assert [fact.tail.id for fact in groups["borders"].facts] == ["x1"]
+
+
+def test_a_comparison_lists_every_fact_once(countries: Explorer) -> None:
+    found = countries.compare("x0", "x1")
+
+    def names(part: Any) -> set[tuple[str, str, str]]:
+        return {(role.relation.id, role.slot.value, role.other.id) for role in part.roles}
+
+    assert names(found.common) == {("in", "head", "Europe"), ("type", "head", "country")}
+    assert names(found.only_first) == {
+        ("borders", "head", "y0"), ("borders", "head", "x1"), ("speaks", "head", "French"),
+    }  # fmt: skip
+    assert names(found.only_second) == {
+        ("borders", "head", "y1"), ("borders", "head", "x0"), ("speaks", "head", "German"),
+    }  # fmt: skip
+    assert {(fact.head.id, fact.relation.id, fact.tail.id) for fact in found.links} == {
+        ("x0", "borders", "x1"), ("x1", "borders", "x0"),
+    }  # fmt: skip
+    assert not {fact.relation.id for fact in found.predicted} & {"borders"}
+    itself = countries.compare("x0", "x0")
+    assert (itself.similarity, itself.predicted, itself.only_first.total) == (pytest.approx(1, abs=1e-5), [], 0)
+
+
+def test_similarity_is_the_cosine_and_its_rank(random: Explorer) -> None:
+    vectors = random.scorer.entities.double()
+    cosine = torch.nn.functional.cosine_similarity(vectors[3:4], vectors)
+    found = random.compare("e3", "e8")
+    assert found.similarity == pytest.approx(cosine[8].item(), abs=1e-5)
+    others = [value for entity, value in enumerate(cosine.tolist()) if entity != 3]
+    assert found.rank == 1 + sum(value > cosine[8].item() for value in others)
+    assert found.entities == 19
+
+
+# One probability everywhere ------------------------------------------------------------------------------------------
+
+
+def test_a_missing_fact_has_the_same_probability_on_every_page(random: Explorer) -> None:
+    predicted = random.predictions("e7", 30).facts
+    assert len(predicted) == 30
+    for fact in predicted:
+        triple = fact.head.id, fact.relation.id, fact.tail.id
+        rated = random.fact(*triple)
+        assert rated.probability == pytest.approx(fact.probability, rel=1e-4)
+        assert rated.score == pytest.approx(fact.score, abs=1e-4)
+        other = fact.tail.id if fact.head.id == "e7" else fact.head.id
+        links = random.compare("e7", other).predicted
+        by_triple = {(link.head.id, link.relation.id, link.tail.id): link.probability for link in links}
+        assert by_triple[triple] == pytest.approx(fact.probability, rel=1e-4)
+
+
+def test_a_known_fact_has_a_split_and_a_reason_instead(countries: Explorer) -> None:
+    rated = countries.fact("y1", "borders", "x1")
+    assert (rated.split, rated.probability) == ("train", None)
+    assert rated.reason == "known the other way round: x1 borders y1; 42 of 42 such facts hold both ways"
+    assert countries.fact("x0", "in", "French").probability is None  # x0 has its one value
+
+
+# Missing facts -------------------------------------------------------------------------------------------------------
+
+
+def test_missing_facts_of_a_relation_are_those_of_complete(random: Explorer) -> None:
+    expected = harmonium.complete(random.run, "r1", top=10)
+    reply = random.missing("r1", 10)
+    assert (reply.relations, reply.searched) == (1, 1)
+    assert [(f.head.id, f.tail.id) for f in reply.facts] == [(row["head"], row["tail"]) for row in expected]
+    probabilities = [row["probability"] for row in expected]
+    assert [f.probability for f in reply.facts] == pytest.approx(probabilities, rel=1e-4)
+    assert [f.reason for f in reply.facts] == [row["reason"] for row in expected]
+
+
+def test_missing_facts_of_the_graph_are_new_diverse_and_have_reasons(random: Explorer) -> None:
+    reply = random.missing(None, 9)
+    assert (reply.relations, reply.searched, len(reply.facts)) == (3, 3, 9)
+    known = set(random.graph.names_of(random.graph.facts()))
+    triples = [(f.head.id, f.relation.id, f.tail.id) for f in reply.facts]
+    assert not known & set(triples)
+    assert len({relation for _, relation, _ in triples}) > 1
+    probabilities = [fact.probability for fact in reply.facts]
+    assert max(probabilities) == max(
+        f.probability for name in ("r0", "r1", "r2") for f in random.missing(name, 1).facts
+    )
+    for fact, triple in zip(reply.facts, triples, strict=True):
+        assert [fact.reason] == reasons(random.run, random.graph.triple(*triple))
+    assert random.missing(None, 4).facts == reply.facts[:4]
+
+
+def test_a_search_ends_in_time(random: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = MissingFactSearch(random.run, random.candidates, random.fact_calibration, random.known_facts, seconds=-1)
+    assert search.most_interesting([0, 1, 2], 5) == ([], 0)
+    assert search.most_probable(1, 5) == ([], 0)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(missing, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
+    found, searched = dataclasses.replace(search, seconds=3).most_interesting([0, 1, 2], 12)
+    assert searched < 3
+    assert {fact.reason.text for fact in found} - {""}  # the first have reasons
+
+
+def test_a_choice_of_facts_is_diverse() -> None:
+    """The best of every relation come first, an entity is in two facts, and improbable facts are taken last."""
+    fact = [
+        ProbableFact((head, relation, tail), 0.0, probability, Reason("path", 1, ""))
+        for head, relation, tail, probability in (
+            (0, 0, 1, 0.99), (0, 0, 2, 0.98), (0, 0, 3, 0.97), (4, 0, 5, 0.9), (6, 1, 7, 0.8), (8, 2, 9, 0.1),
+        )
+    ]  # fmt: skip
+    assert choose_diverse(fact, 2) == [fact[0], fact[4]]
+    assert choose_diverse(fact, 3) == [fact[0], fact[1], fact[4]]
+    assert choose_diverse(fact, 9) == [fact[0], fact[1], fact[3], fact[4], fact[5]]
+    assert choose_diverse([], 3) == []
+
+
+def test_missing_facts_are_searched_for_once(random: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    random.missing("r2", 3)
+    monkeypatch.setattr(Explorer, "_search_missing", lambda *_: pytest.fail("searched again"))
+    start = time.monotonic()
+    assert len(random.missing("r2", 5).facts) == 5
+    assert time.monotonic() - start < 5
+
+
+# Several runs --------------------------------------------------------------------------------------------------------
+
+
+def test_several_runs_are_asked_by_number() -> None:
+    runs = [untrained(make_graph(seed=seed), ModelConfig(name, 6)) for seed, name in ((0, "hole"), (1, "distmult"))]
+    with Server(runs) as server:
+        listed = server.get("runs").json
+        assert [(run["number"], run["composition"]) for run in listed] == [(0, "hole"), (1, "distmult")]
+        for number, run in enumerate(runs):
+            reply = server.get("answers", head="e1", relation="r0", run=number).json
+            expected = harmonium.predict(run, head="e1", relation="r0")
+            assert [a["tail"]["id"] for a in reply["answers"]] == [a.id for a in expected]
+        assert server.get("info").json == server.get("info", run=0).json != server.get("info", run=1).json
+        missing = server.get("info", run=2)
+        assert (missing.status, missing.json["error"]) == (404, "no run 2: the last one is 1")
+        assert server.get("info", run=-1).status == 422
+
+
+def test_no_run_and_too_many_runs_are_refused() -> None:
+    run = untrained(make_graph(), ModelConfig("hole", 6))
+    for runs in ([], [run] * 21):
+        with pytest.raises(HarmoniumError, match="give 1 to 20 runs"):
+            Server(runs)

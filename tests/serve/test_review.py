@@ -1,0 +1,323 @@
+"""Judging over HTTP: who may, what is refused (each kind of forged request), and two reviewers at once."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harmonium
+from harmonium.errors import HarmoniumError
+from harmonium.review.store import load_judgements
+from harmonium.serve import guard
+from harmonium.serve.server import ReviewOptions, guarded_app
+from serving import ReviewServer, Server
+from small import fitted, make_graph, make_run
+
+pytestmark = pytest.mark.network
+SCRIPT = "<script>alert(1)</script>"
+PATHS = {
+    "state": "GET", "judgements": "GET", "next": "POST", "judge": "POST", "undo": "POST", "fact": "POST",
+    "update": "POST", "open": "POST",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def predicted() -> harmonium.Run:
+    """A run with many predictions."""
+    graph = make_graph(n_entities=30, sizes=(150, 40, 10))
+    return make_run(graph, fitted(graph, graph.train))
+
+
+@pytest.fixture
+def review(predicted: harmonium.Run, tmp_path: Path) -> Iterator[ReviewServer]:
+    with ReviewServer(predicted, tmp_path / "judged.sqlite") as server:
+        yield server
+
+
+# What it does --------------------------------------------------------------------------------------------------------
+
+
+def test_a_fact_is_offered_judged_and_undone(review: ReviewServer) -> None:
+    offered = review.post("next", {}).json
+    assert offered["rank"] == 1 and offered["left"] == 40 and offered["earlier"] == []
+    assert 0 < offered["fact"]["probability"] < 1 and offered["fact"]["reason"]
+    fact = review.offer()
+    kept = review.judge(fact, "accepted", comment=f"{SCRIPT}\n ok").json
+    assert (kept["reviewer"], kept["verdict"], kept["comment"]) == ("ana", "accepted", f"{SCRIPT} ok")
+    assert kept["probability"] == offered["fact"]["probability"] and kept["rank"] == 1
+    assert load_judgements(review.path)[0].to_json() == kept
+    state = review.read("state")
+    assert (state["reviewer"], state["summary"]["accepted"], state["recent"][0]["id"]) == ("ana", 1, kept["id"])
+    assert review.read("judgements", "ben") == [kept]
+    assert review.offer() != fact
+    assert review.post("undo", {}, "ben").status == 400
+    assert review.post("undo", {}).json["id"] == kept["id"]
+    assert review.post("next", {"first": fact}).json["fact"]["head"]["id"] == fact["head"]
+    assert load_judgements(review.path) == []
+
+
+def test_two_reviewers_at_once_judge_different_facts(review: ReviewServer) -> None:
+    judged: dict[str, list[tuple[str, ...]]] = {"ana": [], "ben": []}
+    failures = []
+
+    def work(reviewer: str) -> None:
+        try:
+            while (offer := review.post("next", {}, reviewer).json)["fact"]:
+                fact = {slot: offer["fact"][slot]["id"] for slot in ("head", "relation", "tail")}
+                assert review.judge(fact, "rejected", reviewer).status == 200
+                judged[reviewer].append(tuple(fact.values()))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[name]) for name in judged]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert not set(judged["ana"]) & set(judged["ben"])
+    assert sorted(each.fact for each in load_judgements(review.path)) == sorted(judged["ana"] + judged["ben"])
+    assert len(judged["ana"]) + len(judged["ben"]) == 40
+
+
+def test_both_judgements_are_kept_and_disagreement_is_shown_until_it_ends(review: ReviewServer) -> None:
+    fact = review.offer()
+    review.judge(fact, "accepted", "ana")
+    review.judge(fact, "rejected", "ben", comment="no")
+    (disputed,) = review.read("state")["summary"]["disputed"]
+    assert [(each["reviewer"], each["verdict"]) for each in disputed] == [("ana", "accepted"), ("ben", "rejected")]
+    assert review.offer("ana") != fact != review.offer("ben")
+    review.judge(fact, "rejected", "ana")
+    assert review.read("state")["summary"]["disputed"] == []
+
+
+def test_the_reviewer_is_whose_token_it_is(review: ReviewServer) -> None:
+    """Nobody can judge in the name of another, whatever the request says."""
+    fact = review.offer()
+    for more in ({"reviewer": "ana"}, {"probability": 1.0}, {"time": "2020-01-01"}):
+        assert review.post("judge", {**fact, "verdict": "accepted", **more}, "ben").status == 422
+    assert review.ask(
+        "/api/v1/review/judge?reviewer=ana", "POST",
+        {"Authorization": f"Bearer {review.app.issued['ben']}", "Content-Type": "application/json"},
+        json.dumps({**fact, "verdict": "accepted"}),
+    ).json["reviewer"] == "ben"  # fmt: skip
+    assert [each.reviewer for each in load_judgements(review.path)] == ["ben"]
+    assert review.post("undo", {}, "ana").status == 400  # of another's judgement
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"head": "e1", "relation": "r0", "tail": "e2", "verdict": "maybe"}, 422),
+        ({"head": "e1", "relation": "r0", "verdict": "accepted"}, 422),
+        ({"head": 1, "relation": "r0", "tail": "e2", "verdict": "accepted"}, 422),
+        ({"head": "nobody", "relation": "r0", "tail": "e2", "verdict": "accepted"}, 400),
+        ({"head": "e1", "relation": "r0", "tail": "e2", "verdict": "accepted", "comment": "x" * 3000}, 400),
+        ({"head": "e1", "relation": "r0", "tail": "e2", "verdict": "accepted", "comment": "x" * 5000}, 422),
+        ({"head": SCRIPT, "relation": "r0", "tail": "e2", "verdict": "accepted"}, 400),
+        (["accepted"], 422),
+        ("accepted", 422),
+        (None, 422),
+    ],
+)
+def test_a_wrong_judgement_is_refused_and_nothing_is_kept(review: ReviewServer, body: Any, status: int) -> None:
+    reply = review.post("judge", body)
+    assert (reply.status, reply.headers["content-type"]) == (status, "application/json")
+    assert set(reply.json) == {"error", "unknown", "suggestions"}
+    assert load_judgements(review.path) == []
+
+
+def test_a_body_that_is_no_json_is_refused(review: ReviewServer) -> None:
+    headers = {"Authorization": f"Bearer {review.app.issued['ana']}", "Content-Type": "application/json"}
+    for body in (b"", b"{", b"\xff\xfe", b"[" * 10_000, b'{"head": NaN}'):
+        assert review.ask("/api/v1/review/judge", "POST", headers, body).status in (400, 422)
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_review_there_is_nothing_to_change(server: Server) -> None:
+    for name, method in PATHS.items():
+        reply = server.ask(f"/api/v1/review/{name}", method)
+        assert reply.status == 404
+        with_body = server.ask(f"/api/v1/review/{name}", "POST", {"Content-Type": "application/json"}, "{}")
+        assert with_body.status == 413
+    assert "/review/" not in server.ask("/api/v1/openapi.json").body.decode()
+    assert server.get("runs").json[0]["is_reviewed"] is False
+
+
+def test_get_changes_nothing(review: ReviewServer) -> None:
+    headers = {"Authorization": f"Bearer {review.app.issued['ana']}"}
+    for name, method in PATHS.items():
+        for wrong in {"GET", "PUT", "DELETE", "PATCH", "HEAD"} - {method, "GET" if name == "update" else method}:
+            assert review.ask(f"/api/v1/review/{name}", wrong, headers).status == 405
+    paths = json.loads(review.ask("/api/v1/openapi.json").body)["paths"]
+    posts = {path for path, methods in paths.items() if "post" in methods}
+    assert posts == {f"/api/v1/review/{name}" for name, method in PATHS.items() if method == "POST"}
+    (claims,) = review.app.app.state.review.review.store.connection.execute("SELECT count(*) FROM claim").fetchone()
+    assert claims == 0
+
+
+TOKENS = ["", "x" * 32, "Bearer", "null", "é", "' OR 1=1 --", "\x00"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_every_part_of_a_review_needs_a_reviewers_token(review: ReviewServer, name: str) -> None:
+    ana = review.app.issued["ana"]
+    for token in [*TOKENS, ana[:-1], ana + "x", ana.swapcase(), ana.encode().hex()]:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}".replace("\x00", "")}
+        reply = review.ask(f"/api/v1/review/{name}", PATHS[name], headers, "{}" if PATHS[name] == "POST" else None)
+        assert reply.status == 401
+        assert ana[:-1] not in f"{reply.headers}{reply.body!r}"
+    assert (
+        review.ask(f"/api/v1/review/{name}?token={ana}", PATHS[name], {"Content-Type": "application/json"}).status
+        == 401
+    )
+
+
+FORGED = {  # a page of another site sends the token that it does not have, and what browsers add
+    "another site": {"Sec-Fetch-Site": "cross-site"},
+    "another port": {"Sec-Fetch-Site": "same-site"},
+    "an address that was typed": {"Sec-Fetch-Site": "none"},
+    "another origin": {"Origin": "http://evil.example"},
+    "another port by origin": {"Origin": "http://127.0.0.1:1"},
+    "no origin at all": {"Origin": "null"},
+    "an origin that begins alike": {"Origin": "http://127.0.0.1.evil.example"},
+    "an origin with user": {"Origin": "http://127.0.0.1@evil.example"},
+    "a file": {"Origin": "file://"},
+    "no address": {"Origin": "http://["},
+    "no address in brackets": {"Origin": "http://[zz]"},
+    "a form": {"Content-Type": "application/x-www-form-urlencoded"},
+    "a form with files": {"Content-Type": "multipart/form-data; boundary=x"},
+    "text, as forms can send JSON": {"Content-Type": "text/plain"},
+    "no content type": {"Content-Type": ""},
+    "another host": {"Host": "evil.example"},
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_forged_requests_are_refused_even_with_a_token(review: ReviewServer, kind: str) -> None:
+    fact = review.offer()
+    reply = review.post("judge", {**fact, "verdict": "accepted"}, **FORGED[kind])
+    assert reply.status in (403, 415, 421)
+    assert load_judgements(review.path) == []
+    assert "access-control-allow-origin" not in reply.headers and "set-cookie" not in reply.headers
+
+
+def test_the_page_itself_and_programs_may_judge(review: ReviewServer) -> None:
+    fact, home = review.offer(), f"http://127.0.0.1:{review.port}"
+    assert review.judge(fact, "accepted").status == 200  # a program sends no origin
+    same = {"Origin": home, "Sec-Fetch-Site": "same-origin"}
+    assert review.post("judge", {**fact, "verdict": "rejected"}, **same).status == 200
+
+
+def test_a_browser_asks_before_it_sends_a_header_of_its_own_and_gets_no_permission(review: ReviewServer) -> None:
+    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
+    reply = review.ask("/api/v1/review/judge", "OPTIONS", asked)
+    assert reply.status == 403
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+def test_bodies_are_limited_in_size_and_time(review: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert review.post("judge", {"comment": "x" * guard.LONGEST_BODY}).status == 413
+    token = f"Authorization: Bearer {review.app.issued['ana']}\r\n"
+    head = f"POST /api/v1/review/judge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{token}"
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
+    for rest, status in (
+        ("Transfer-Encoding: chunked\r\n\r\n5\r\n{}   \r\n0\r\n\r\n", 413),
+        (f"Content-Length: {guard.LONGEST_BODY + 1}\r\n\r\n", 413),
+        ("Content-Length: 100\r\n\r\n{", 408),
+        ("Content-Length: -1\r\n\r\n{", 400),
+    ):
+        with socket.create_connection(("127.0.0.1", review.port), timeout=20) as connection:
+            began = time.monotonic()
+            connection.sendall((head + rest).encode())
+            assert f" {status} ".encode() in connection.recv(200)
+            assert time.monotonic() - began < 10
+    assert review.post("judge", {}).status == 422  # the server goes on
+
+
+def test_other_paths_still_take_no_body(review: ReviewServer) -> None:
+    headers = {"Authorization": f"Bearer {review.app.issued['ana']}", "Content-Type": "application/json"}
+    for path in ("/api/v1/info", "/api/v1/review", "/"):
+        assert review.ask(path, "POST", headers, "{}").status == 413
+    assert review.ask("/api/v1/review/state", "GET", headers, "{}").status == 413
+
+
+# Tokens --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_start_gives_new_tokens_to_those_who_are_named(predicted: harmonium.Run, tmp_path: Path) -> None:
+    path = tmp_path / "judged.sqlite"
+    with ReviewServer(predicted, path) as server:
+        old = dict(server.app.issued)
+        assert len(set(old.values())) == 2 and min(map(len, old.values())) >= 32
+        assert not any(token.encode() in path.read_bytes() for token in old.values())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["judged.sqlite"]  # its log is part of it now
+    with ReviewServer(predicted, path, ("ana",)) as server:
+        for name, status in (("ana", 401), ("ben", 200)):
+            headers = {"Authorization": f"Bearer {old[name]}"}
+            assert server.ask("/api/v1/review/state", headers=headers).status == status
+
+
+def test_reading_stays_open_on_loopback_and_needs_a_token_elsewhere(predicted: harmonium.Run, tmp_path: Path) -> None:
+    with ReviewServer(predicted, tmp_path / "a.sqlite") as server:
+        assert server.get("info").status == 200
+        assert server.get("runs").json[0]["is_reviewed"] is True
+    with ReviewServer(predicted, tmp_path / "b.sqlite", host="0.0.0.0") as server:  # a reviewer's token is enough
+        assert server.get("info").status == 401
+        headers = {"Authorization": f"Bearer {server.app.issued['ben']}"}
+        assert server.ask("/api/v1/info", headers=headers).status == 200
+        assert server.ask("/").status == 200
+    token = "a-token-of-some-length"
+    with ReviewServer(predicted, tmp_path / "c.sqlite", token=token) as server:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        assert server.get("info").status == 401
+        assert server.ask("/api/v1/info", headers=headers).status == 200
+        assert server.ask("/api/v1/review/state", headers=headers).status == 401  # it is no reviewer's
+        headers = {"Authorization": f"Bearer {server.app.issued['ana']}"}
+        assert server.ask("/api/v1/info", headers=headers).status == 200
+
+
+def test_reviewers_are_named_once(predicted: harmonium.Run, tmp_path: Path) -> None:
+    for names, message in (((), "name one or more"), (("a", " a "), "named once"), (("",), "needs a name")):
+        with pytest.raises(HarmoniumError, match=message):
+            guarded_app(predicted, review=ReviewOptions(names, tmp_path / "judged.sqlite"))
+    with pytest.raises(HarmoniumError, match="one run to review, not 2"):
+        guarded_app([predicted, predicted], review=ReviewOptions(["ana"], tmp_path / "judged.sqlite"))
+
+
+def test_tokens_are_compared_in_constant_time(review: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harmonium.review import store
+
+    compared, compare = [], store.hmac.compare_digest
+    monkeypatch.setattr(store.hmac, "compare_digest", lambda *pair: compared.append(pair) or compare(*pair))
+    review.read("state")
+    assert [len(left) == len(right) == 32 for left, right in compared] == [True, True]  # with that of every reviewer
+
+
+def test_a_file_of_judgements_that_cannot_be_written_is_named_without_its_path(review: ReviewServer) -> None:
+    fact = review.offer()
+    review.app.app.state.review.review.store.connection.execute("PRAGMA busy_timeout = 100")
+    with closing(sqlite3.connect(review.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        locked = review.judge(fact, "accepted")
+    assert locked.status == 503 and int(locked.headers["retry-after"]) > 0
+    away = review.path.rename(review.path.with_name("away"))
+    gone = review.judge(fact, "accepted")
+    away.rename(review.path)
+    assert gone.status == 400 and "nothing was kept" in gone.json["error"]
+    for reply in (locked, gone):
+        assert "judged.sqlite" in reply.json["error"] and str(review.path.parent) not in reply.json["error"]
+    assert review.read("judgements") == []
+    assert review.judge(fact, "accepted").status == 200

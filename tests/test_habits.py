@@ -1,0 +1,181 @@
+"""Ten small scripts as users of other libraries would write them: they work, or an error says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import harmonium
+from harmonium.errors import HarmoniumError
+from small import family
+
+QUICK: dict[str, Any] = {"preset": "paper", "dim": 16, "epochs": 40, "lr": 0.05, "batch_size": 32, "negatives": 16}
+
+
+@pytest.fixture(scope="module")
+def facts() -> pd.DataFrame:
+    graph = family()
+    return pd.DataFrame(graph.names_of(graph.facts()), columns=["head", "relation", "tail"])
+
+
+@pytest.fixture(scope="module")
+def run(facts: pd.DataFrame) -> harmonium.Run:
+    return harmonium.train(facts, model="ComplEx", **QUICK)
+
+
+def test_pandas_a_column_of_probabilities(facts: pd.DataFrame, run: harmonium.Run) -> None:
+    """The rows of a filtered frame keep their index, and so does the new column."""
+    df = facts.sample(30, random_state=1).query("relation != 'twin'").copy()
+    df["probability"] = run.score(df).to_pandas()["probability"]
+    assert df["probability"].notna().all()
+    one_by_one = [run.score([tuple(row)])[0].probability for row in df[["head", "relation", "tail"]].to_numpy()]
+    assert df["probability"].tolist() == pytest.approx(one_by_one)
+    shuffled = run.score(df.iloc[::-1]).to_pandas()["probability"]
+    assert (shuffled.sort_index() == df["probability"].sort_index()).all()
+    messy = df.drop(columns="probability").copy()
+    messy.iloc[2, 0], messy.iloc[5, 2] = "nobody", None
+    kept = run.score(messy, on_bad="skip").to_pandas()["probability"]
+    expected = df["probability"].drop(messy.index[[2, 5]])
+    assert kept.index.tolist() == expected.index.tolist()
+    assert kept.tolist() == pytest.approx(expected.tolist())
+
+
+def test_pandas_columns_have_other_names_or_an_order_of_their_own(facts: pd.DataFrame, run: harmonium.Run) -> None:
+    expected = [fact.score for fact in run.score(facts[:5])]
+    for table in (
+        facts[["tail", "head", "relation"]][:5].assign(note="x"),
+        facts[:5].rename(columns={"head": "Subject", "relation": "predicate", "tail": "OBJECT"}),
+        pl.DataFrame(facts[:5].to_dict("list")),
+        facts[:5].to_dict("records"),
+        facts[:5].to_dict("list"),
+        facts[:5].to_numpy(),
+        facts[:5].values.tolist(),
+        list(facts[:5].itertuples(index=False, name=None)),
+        pd.DataFrame(facts[:5].to_numpy()),  # columns 0, 1, 2
+    ):
+        assert [fact.score for fact in run.score(table)] == expected
+    for wrong, message in (
+        (facts.drop(columns="tail"), "head, relation"),
+        (facts.rename(columns={"head": "who", "tail": "whom"}), "who, relation, whom"),
+        (facts["head"], "a Series; give|three columns"),
+        (facts.assign(tail=None)[:3], "row 1: .*tail"),
+        (facts.assign(tail="nobody")[:3], "row 1: no entity named 'nobody'"),
+        ([("a", "b")], "relation, tail"),
+        ("person 0", "person 0"),
+    ):
+        with pytest.raises(HarmoniumError, match=message):
+            run.score(wrong)
+
+
+def test_pandas_questions_in_a_frame(run: harmonium.Run) -> None:
+    questions = pd.DataFrame({"head": ["person 3", "person 5"], "relation": "next"})
+    best = run.predict(questions, top=1).to_pandas()
+    assert best["name"].tolist() == ["person 4", "person 6"]
+    assert run.predict("person 3", "next", top=1)[0].name == "person 4"
+    (before,) = run.predict([(None, "next", "person 3")], top=1)
+    assert before["name"] == run.predict(relation="next", tail="person 3")[0].name
+    with pytest.raises(HarmoniumError, match="row 1: give exactly two of head, relation and tail"):
+        run.predict([("person 3", None, None)])
+    with pytest.raises(HarmoniumError, match="row 1: give exactly two .* 3 given; `score` rates whole facts"):
+        run.predict([("person 3", "next", "person 4")])
+    with pytest.raises(HarmoniumError, match="name.*relation|relation.*name"):
+        run.predict(pd.DataFrame({"name": ["person 3"]}))
+
+
+def test_scikit_learn_fit_predict_score(facts: pd.DataFrame) -> None:
+    """Split, fit, score; a grid of parameters by hand as GridSearchCV sets them."""
+    X = facts.to_numpy()
+    X_train, X_test = X[:100], X[100:]
+    scores = {}
+    for epochs in (1, 40):
+        settings: dict[str, Any] = QUICK | {"epochs": epochs}
+        model = harmonium.LinkPredictor(model="ComplEx", random_state=0, **settings)
+        scores[epochs] = type(model)(**model.get_params()).set_params(epochs=epochs).fit(X_train).score(X_test)
+    assert scores[40] > scores[1]
+    with pytest.raises(HarmoniumError, match="no parameter 'max_iter'"):
+        harmonium.LinkPredictor().set_params(max_iter=5)
+    with pytest.raises(HarmoniumError, match="no setting 'max_iter'"):
+        harmonium.LinkPredictor(max_iter=5).fit(X_train)
+
+
+def test_scikit_learn_labels_beside_the_facts(facts: pd.DataFrame) -> None:
+    """train(X, y) is not how it goes, and says so; fit(X, y) is."""
+    y = np.ones(len(facts), dtype=int)
+    with pytest.raises(HarmoniumError, match="a preset, a file, a Config or a dict, not a ndarray"):
+        harmonium.train(facts, y)  # type: ignore[arg-type]
+    assert harmonium.LinkPredictor(**QUICK | {"epochs": 1}).fit(facts, y).predict(facts).shape == y.shape
+
+
+def test_networkx_predicted_edges_go_back_into_the_graph(facts: pd.DataFrame) -> None:
+    G = nx.from_pandas_edgelist(facts[:-5], "head", "tail", edge_attr="relation", create_using=nx.MultiDiGraph)
+    run = harmonium.train(G, **QUICK)
+    before = G.number_of_edges()
+    for fact in run.complete(top=5):
+        G.add_edge(fact["head"], fact["tail"], relation=fact["relation"], probability=fact["probability"])
+    assert G.number_of_edges() == before + 5
+    with pytest.raises(HarmoniumError, match="undirected graph has no heads and tails; graph.to_directed"):
+        harmonium.train(nx.Graph([("a", "b")]))
+
+
+def test_pykeen_names_of_settings(facts: pd.DataFrame) -> None:
+    """pipeline(model="ComplEx", embedding_dim=..., num_epochs=..., random_seed=...)."""
+    run = harmonium.train(
+        facts, "paper", model="DistMult", embedding_dim=8, num_epochs=2, num_negs_per_pos=4, optimizer="Adam",
+        lr=0.01, random_seed=3,
+    )  # fmt: skip
+    assert (run.config.model.composition, run.config.model.entity_dim, run.config.train.epochs) == ("distmult", 8, 2)
+    assert (run.config.train.seed, run.config.train.negatives) == (3, 4)
+    with pytest.raises(HarmoniumError, match="no composition 'transe'; there are complex, concatenation, distmult"):
+        harmonium.train(facts, model="TransE")
+    with pytest.raises(HarmoniumError, match="no setting 'training_kwargs'; .*--settings"):
+        harmonium.train(facts, training_kwargs={"num_epochs": 5})
+
+
+def test_ampligraph_an_array_of_triples(facts: pd.DataFrame) -> None:
+    """ScoringBasedEmbeddingModel(k=..., eta=..., scoring_type="ComplEx").fit(X)."""
+    graph = family(120)
+    X = np.array(graph.names_of(graph.facts()))
+    model = harmonium.LinkPredictor(model="ComplEx", k=8, eta=4, preset="paper", epochs=60, lr=0.05)
+    model.fit(X)
+    assert (model.run_.config.model.entity_dim, model.run_.config.train.negatives) == (8, 4)
+    assert model.predict_proba(X[:4]).shape == (4, 2)
+    evaluation = model.run_.evaluate(pd.DataFrame(X[:10], columns=facts.columns))
+    assert model.run_.evaluate("valid").protocol.split == "valid"
+    assert {"mr", "mrr", "hits@10"} <= evaluation.metrics.keys() and len(evaluation.ranks) == 20
+
+
+def test_a_notebook_saves_opens_and_looks(facts: pd.DataFrame, run: harmonium.Run, tmp_path: Path) -> None:
+    run.save(tmp_path / "run")
+    again = harmonium.Run.load(tmp_path / "run")
+    assert again.metrics["mrr"] == run.metrics["mrr"]
+    assert len(repr(again)) < 300 and "ComplEx" in repr(again)
+    assert "<table" in again._repr_html_() and "<table" in again.explain(*facts.iloc[0])._repr_html_()
+    assert again.report(tmp_path / "page.html").is_file()
+    assert again.export(tmp_path / "vectors.npz") == [tmp_path / "vectors.npz"]
+    assert again.predict(head="person 3", relation="next", top=2)[0].name == "person 4"
+
+
+def test_a_typing_error_in_a_setting_or_a_name(facts: pd.DataFrame, run: harmonium.Run) -> None:
+    with pytest.raises(HarmoniumError, match="no setting 'epoch'; did you mean train.epochs"):
+        harmonium.train(facts, epoch=5)
+    with pytest.raises(HarmoniumError, match="train.epochs must be a whole number, not '5'"):
+        harmonium.train(facts, epochs="5")
+    with pytest.raises(HarmoniumError, match="no entity named 'persn 3' .*did you mean 'person 3'"):
+        run.predict("persn 3", "next")
+    with pytest.raises(HarmoniumError, match="the name of the relation is text, not a list"):
+        run.predict("person 3", ["next", "twin"])  # type: ignore[arg-type]
+    with pytest.raises(HarmoniumError, match="no entity named '3'"):
+        run.predict(3, "next")
+    with pytest.raises(HarmoniumError, match="no setting 'k'; there are split, candidates"):
+        run.evaluate(k=10)
+    for name, meant in (("fit", "train"), ("load_model", "Run.load"), ("neighbors", "neighbours")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean harmonium.{meant}"):
+            getattr(harmonium, name)
+    with pytest.raises(HarmoniumError, match="no (graph|facts) can be made of a int"):
+        harmonium.train(5)

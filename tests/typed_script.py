@@ -1,0 +1,56 @@
+"""A user's script: mypy --strict must accept it and know every type in it (test_types.py). It is not run."""
+
+from typing import Any, assert_type
+
+import harmonium
+from harmonium.analysis.diff import Difference
+from harmonium.analysis.doctor import Diagnosis
+from harmonium.analysis.explain import Explanation
+from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
+from harmonium.answers.classify import Classification
+from harmonium.answers.query import Answer
+from harmonium.answers.score import ScoredFact
+from harmonium.evaluation.evaluation import Evaluation
+from harmonium.runtime.frames import ResultList
+from harmonium.training.search.planning import Plan
+from harmonium.training.search.tuning import Tuning
+
+run = harmonium.train("facts.csv", epochs=50, model="complex", progress=False)
+assert_type(run, harmonium.Run)
+assert_type(harmonium.train([("a", "r", "b")], {"train.epochs": 5}, preset=None), harmonium.Run)
+assert_type(harmonium.plan("facts.csv", dim=32), Plan)
+assert_type(harmonium.tune("facts.csv", trials=3, lr=0.1), Tuning)
+assert_type(run.metrics["mrr"], float)
+
+answers = run.predict(head="Austria", relation="borders", top=3)
+assert_type(answers, ResultList[Answer | Any])
+best: str = answers[0].name
+run.predict("Austria", "borders")
+run.predict({"head": ["Austria"], "relation": ["borders"]})
+
+scored = run.score([("Austria", "borders", "Hungary")])
+assert_type(scored, ResultList[ScoredFact])
+assert_type(scored[0].probability, float | None)
+assert_type(run.score("facts.csv", out="scored.csv"), int)
+assert_type(harmonium.score(run, "facts.csv"), ResultList[ScoredFact])
+
+assert_type(run.complete("borders", top=5), ResultList[dict[str, Any]])
+evaluation = run.evaluate(split="valid", ties="pessimistic")
+assert_type(evaluation, Evaluation)
+assert_type(evaluation.metrics["mrr"], float)
+assert_type(run.explain("Austria", "borders", "Hungary"), Explanation)
+assert_type(run.neighbours("Austria", "borders", "Hungary", count=3), Neighbourhood | EntityNeighbourhood)
+assert_type(run.classify(), Classification)
+assert_type(run.update(add="new.tsv", remove="wrong.tsv", out="runs/more"), harmonium.Run)
+assert_type(run.diff("runs/more"), Difference)
+assert_type(run.info(), dict[str, Any])
+run.report("report.html")
+run.export("vectors.parquet", overwrite=True)
+run.serve(port=8001)
+assert_type(harmonium.doctor("facts.csv"), Diagnosis)
+assert_type(harmonium.load([("a", "r", "b")]), harmonium.Graph)
+assert_type(harmonium.LinkPredictor(model="complex", epochs=5).fit([("a", "r", "b")]), harmonium.LinkPredictor)
+
+run.predict(head="Austria", relaton="borders")  # type: ignore[call-arg]  # an unknown parameter is an error
+run.explain("Austria")  # type: ignore[call-arg]
+harmonium.Run.load("runs/demo").metrics["mrr"].upper()  # type: ignore[attr-defined]
