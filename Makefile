@@ -72,7 +72,7 @@ fuzz: $(READY)
 	FUZZ=$(INPUTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/test_fuzz.py
 	$(PIP) --constraint constraints.txt 'atheris>=3'
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py all -runs=$(INPUTS)
-	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/serve/test_schema.py
+	FUZZ=300 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/server/test_schema.py
 
 # attacks on run folders, inputs and ranks, ATTACK times as many as in `make test`
 ATTACK ?= 20

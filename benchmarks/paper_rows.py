@@ -13,7 +13,7 @@ from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 
-RECIPES = Path(harmonium.__file__).parent / "runtime" / "recipes"
+RECIPES = Path(harmonium.__file__).parent / "config" / "recipes"
 
 # The cap c on W that gives A = W S / 2 the same largest norm at every lambda: |A| <= c/2 / (1 - c/lambda) = a means
 # c = 2a / (1 + 2a/lambda); a = 1.5 is what the paper's cap gives at lambda = 1.

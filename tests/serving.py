@@ -14,8 +14,8 @@ from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
+from harmonium.server.explorer import Explorer
+from harmonium.server.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
 
 
 class Reply(NamedTuple):

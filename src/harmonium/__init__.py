@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harmonium.errors import HarmoniumError as HarmoniumError
     from harmonium.model.composition import Composition as Composition
     from harmonium.run.run import Run as Run
-    from harmonium.serve.server import serve as serve
+    from harmonium.server.server import serve as serve
     from harmonium.training.search.planning import plan as plan
     from harmonium.training.search.tuning import tune as tune
     from harmonium.training.train import resume as resume
@@ -50,7 +50,7 @@ _MODULES = {
     "export": "answers.send.export",
     "report": "analysis.report",
     "diff": "analysis.diff",
-    "serve": "serve.server",
+    "serve": "server.server",
     "info": "analysis.info",
     "convert": "data.datasets",
     "doctor": "analysis.doctor",

@@ -20,7 +20,7 @@ from harmonium.review.store import ReviewStore, Shown, load_judgements
 from harmonium.run.run import History, Run
 from harmonium.run.updates import LOG, file_name
 from harmonium.runtime import folders
-from harmonium.serve.explorer import Explorer
+from harmonium.server.explorer import Explorer
 from harmonium.training.fit import fit
 from harmonium.training.refit import local_refit
 from small import family, make_graph

@@ -204,7 +204,7 @@ def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
 
 
 def test_serve_without_its_extra_says_what_to_install(call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("harmonium.serve.")]:
+    for module in [name for name in sys.modules if name.startswith("harmonium.server.")]:
         monkeypatch.delitem(sys.modules, module)
     for package in ("fastapi", "uvicorn", "starlette"):
         monkeypatch.setitem(sys.modules, package, None)

@@ -18,7 +18,7 @@ from playwright import sync_api as browsers
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.review.store import load_judgements
 from harmonium.run.run import Run
-from harmonium.serve.server import ReviewOptions
+from harmonium.server.server import ReviewOptions
 from html_page import needs_chromium
 from serving import Server
 from small import CONFIGS, make_graph, save_untrained

@@ -58,7 +58,7 @@ def test_loading_a_run_imports_no_higher_layer() -> None:
     code = """
 import sys
 import harmonium.run.run
-higher = tuple(f"harmonium.{layer}" for layer in ("answers", "analysis", "review", "paper", "serve", "cli"))
+higher = tuple(f"harmonium.{layer}" for layer in ("answers", "analysis", "review", "paper", "server", "cli"))
 print([name for name in sys.modules if name.startswith(higher)])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

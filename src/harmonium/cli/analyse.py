@@ -214,7 +214,7 @@ def serve(
 
     Example: harmonium serve runs/demo --review --reviewer Ana --reviewer Ben
     """
-    from harmonium.serve.server import ReviewOptions
+    from harmonium.server.server import ReviewOptions
 
     if not review and (reviewer or judgements or (order, top) != ("use", 1000)):
         raise HarmoniumError("--reviewer, --judgements, --order and --top are for a review: add --review")

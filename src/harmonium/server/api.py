@@ -18,10 +18,10 @@ from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 from harmonium.review.database import Busy
 from harmonium.review.session import Review
-from harmonium.serve import review_api
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.guard import RETRY_SECONDS
-from harmonium.serve.results import (
+from harmonium.server import review_api
+from harmonium.server.explorer import Explorer
+from harmonium.server.guard import RETRY_SECONDS
+from harmonium.server.results import (
     Answers,
     Comparison,
     EntityMap,
@@ -37,7 +37,7 @@ from harmonium.serve.results import (
     RunSummary,
     UnknownName,
 )
-from harmonium.serve.run_update import RunUpdate
+from harmonium.server.run_update import RunUpdate
 from harmonium.version import __version__
 
 QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations would starve beside the quick ones

@@ -17,8 +17,8 @@ from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.name_search import NameIndex, plain
+from harmonium.server.explorer import Explorer
+from harmonium.server.name_search import NameIndex, plain
 from serving import Server, untrained
 from small import make_graph
 

@@ -8,8 +8,8 @@ from harmonium.answers.calibration.fact_probability import FactCalibration
 from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch
 from harmonium.data.triples import Slot
-from harmonium.serve.name_search import GraphNames
-from harmonium.serve.results import Prediction
+from harmonium.server.name_search import GraphNames
+from harmonium.server.results import Prediction
 
 
 @dataclass(frozen=True, eq=False)

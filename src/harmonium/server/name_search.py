@@ -12,7 +12,7 @@ from torch import Tensor
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.serve.results import Match, Named, UnknownName
+from harmonium.server.results import Match, Named, UnknownName
 
 SIMILARITY = 60  # of 100, below which a name is not suggested
 LONGEST_PATTERN = 200  # characters of a name for which similar ones are searched: the time grows with them

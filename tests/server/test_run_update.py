@@ -17,8 +17,8 @@ from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import default_path
 from harmonium.review.store import load_judgements
 from harmonium.runtime.folders import replace_atomically
-from harmonium.serve import run_update
-from harmonium.serve.run_update import next_folder
+from harmonium.server import run_update
+from harmonium.server.run_update import next_folder
 from serving import ReviewServer
 from small import fitted_run, make_graph
 

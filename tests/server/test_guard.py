@@ -21,9 +21,9 @@ import harmonium
 from harmonium.config.settings import ModelConfig
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.serve import guard
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.server import guarded_app
+from harmonium.server import guard
+from harmonium.server.explorer import Explorer
+from harmonium.server.server import guarded_app
 from serving import Server, untrained
 from small import make_graph
 

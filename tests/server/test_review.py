@@ -17,8 +17,8 @@ import pytest
 import harmonium
 from harmonium.errors import HarmoniumError
 from harmonium.review.store import load_judgements
-from harmonium.serve import guard
-from harmonium.serve.server import ReviewOptions, guarded_app
+from harmonium.server import guard
+from harmonium.server.server import ReviewOptions, guarded_app
 from serving import ReviewServer, Server
 from small import fitted, make_graph, make_run
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from harmonium.serve.guard import IS_LAST, WAITING, error_response
+from harmonium.server.guard import IS_LAST, WAITING, error_response
 
 HEAD_SECONDS = 10.0  # until the first line and the headers of a request are complete
 READ_SECONDS = 20.0  # until a client reads on, once the buffers of its answer are full

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harmonium.review.store import reviewer_of
-from harmonium.serve.results import Problem
+from harmonium.server.results import Problem
 
 LONGEST_QUERY = 60_000  # characters of a query string: three names of 1,500 letters, 12 characters each at most
 LONGEST_HEAD = 16_384  # bytes of path and headers

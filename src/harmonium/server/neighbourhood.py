@@ -15,8 +15,8 @@ from harmonium.answers.score import split_of
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
-from harmonium.serve.name_search import GraphNames
-from harmonium.serve.results import Fact, RelationGroup, Role, Roles
+from harmonium.server.name_search import GraphNames
+from harmonium.server.results import Fact, RelationGroup, Role, Roles
 
 MOST_ROLES = 200  # listed for each part of a comparison
 RoleKey = tuple[int, Slot, int]  # relation, slot of the entity, other entity

@@ -18,9 +18,9 @@ from harmonium.review.precision import ReviewSummary
 from harmonium.review.queue import Offer
 from harmonium.review.session import Review
 from harmonium.review.store import LONGEST_COMMENT, FactIds, Judgement, Verdict
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.results import Prediction, Problem
-from harmonium.serve.run_update import RunUpdate, UpdateState
+from harmonium.server.explorer import Explorer
+from harmonium.server.results import Prediction, Problem
+from harmonium.server.run_update import RunUpdate, UpdateState
 
 RECENT = 20  # judgements of the reviewer that are listed
 REFUSED: dict[int | str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harmonium.review.queue import Order
     from harmonium.review.store import ReviewStore
-    from harmonium.serve.guard import Guard
+    from harmonium.server.guard import Guard
 
 REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
 CONNECTIONS = 2000  # at the same time; more are accepted and refused
@@ -90,11 +90,11 @@ def guarded_app(
     try:
         import uvicorn  # noqa: F401
 
-        from harmonium.serve.api import MOST_RUNS, build_app
-        from harmonium.serve.guard import Guard
+        from harmonium.server.api import MOST_RUNS, build_app
+        from harmonium.server.guard import Guard
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
-    from harmonium.serve.explorer import Explorer
+    from harmonium.server.explorer import Explorer
 
     runs = [run] if isinstance(run, Run | str | Path) else list(run)
     if not 1 <= len(runs) <= (MOST_RUNS if review is None else 1):
@@ -129,8 +129,8 @@ def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
     """A uvicorn server with limits; clients above `connections`, or above the open files allowed, are answered with 503."""
     import uvicorn
 
-    from harmonium.serve.connection import Connection
-    from harmonium.serve.guard import busy
+    from harmonium.server.connection import Connection
+    from harmonium.server.guard import busy
 
     limit = max(1, min(connections, _open_files(connections + OTHER_FILES) - OTHER_FILES))
     return uvicorn.Server(

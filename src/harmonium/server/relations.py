@@ -9,8 +9,8 @@ from harmonium.answers.relation_traits import RelationTraits
 from harmonium.data.entity_types import type_relations
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
-from harmonium.serve.name_search import GraphNames
-from harmonium.serve.results import Match, Named, RelationSummary
+from harmonium.server.name_search import GraphNames
+from harmonium.server.results import Match, Named, RelationSummary
 
 EXAMPLES = 3
 

@@ -29,14 +29,14 @@ from harmonium.review.queue import Order
 from harmonium.review.session import Review
 from harmonium.review.store import ReviewStore
 from harmonium.run.run import Run
-from harmonium.serve.fact_ratings import FactRatings
-from harmonium.serve.maps import entity_map, guise_points, links_between
-from harmonium.serve.missing import MissingFactSearch
-from harmonium.serve.name_search import GraphNames, NameIndex
-from harmonium.serve.neighbourhood import Neighbourhoods, similarity
-from harmonium.serve.prepared import CachedGraph, CachedTypes, LambdaFamily, PreparedGuise
-from harmonium.serve.relations import entities_with, stated_types, summarise_relations
-from harmonium.serve.results import (
+from harmonium.server.fact_ratings import FactRatings
+from harmonium.server.maps import entity_map, guise_points, links_between
+from harmonium.server.missing import MissingFactSearch
+from harmonium.server.name_search import GraphNames, NameIndex
+from harmonium.server.neighbourhood import Neighbourhoods, similarity
+from harmonium.server.prepared import CachedGraph, CachedTypes, LambdaFamily, PreparedGuise
+from harmonium.server.relations import entities_with, stated_types, summarise_relations
+from harmonium.server.results import (
     Answers,
     Comparison,
     EntityMap,

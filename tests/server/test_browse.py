@@ -14,9 +14,9 @@ from harmonium.answers.reasons import Reason, reasons
 from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
-from harmonium.serve import missing
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.missing import MissingFactSearch, ProbableFact, choose_diverse
+from harmonium.server import missing
+from harmonium.server.explorer import Explorer
+from harmonium.server.missing import MissingFactSearch, ProbableFact, choose_diverse
 from serving import Server, untrained
 from small import graph_of, ladder, make_graph
 

@@ -19,7 +19,7 @@ from harmonium.evaluation.ranking import rank
 from harmonium.model.exact_scores import ExactScores
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer, Scorer
-from harmonium.serve.results import LambdaRange
+from harmonium.server.results import LambdaRange
 
 MARGIN = 1.02  # lambda stays above the largest eigenvalue of W by this factor
 

@@ -18,9 +18,9 @@ import pytest
 
 from harmonium.config.settings import ModelConfig
 from harmonium.run.run import Run
-from harmonium.serve import api, connection, guard
-from harmonium.serve.explorer import Explorer
-from harmonium.serve.results import Match
+from harmonium.server import api, connection, guard
+from harmonium.server.explorer import Explorer
+from harmonium.server.results import Match
 from serving import Server, untrained
 from small import make_graph
 

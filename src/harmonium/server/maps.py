@@ -5,8 +5,8 @@ from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
 from harmonium.data.graph import Graph
-from harmonium.serve.name_search import NameIndex
-from harmonium.serve.results import EntityMap, GuisePoint, MapPoint
+from harmonium.server.name_search import NameIndex
+from harmonium.server.results import EntityMap, GuisePoint, MapPoint
 
 COLOURED_ROLES = 7
 MOST_GUISE_POINTS = 400

@@ -17,7 +17,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import updated_name
 from harmonium.review.session import Review
 from harmonium.run.run import Run
-from harmonium.serve.explorer import Explorer
+from harmonium.server.explorer import Explorer
 
 STOP_SECONDS = 30.0  # to wait for the end of an update when the server stops
 logger = logging.getLogger("harmonium")
