@@ -13,13 +13,11 @@ from harmonium.answers.score import ScoredFact
 from harmonium.evaluation.evaluation import Evaluation
 from harmonium.runtime.frames import ResultList
 from harmonium.training.search.planning import Plan
-from harmonium.training.search.tuning import Tuning
 
 run = harmonium.train("facts.csv", epochs=50, model="complex", progress=False)
 assert_type(run, harmonium.Run)
 assert_type(harmonium.train([("a", "r", "b")], {"train.epochs": 5}, preset=None), harmonium.Run)
 assert_type(harmonium.plan("facts.csv", dim=32), Plan)
-assert_type(harmonium.tune("facts.csv", trials=3, lr=0.1), Tuning)
 assert_type(run.metrics["mrr"], float)
 
 answers = run.predict(head="Austria", relation="borders", top=3)

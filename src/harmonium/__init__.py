@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from harmonium.run.run import Run as Run
     from harmonium.server.server import serve as serve
     from harmonium.training.search.planning import plan as plan
-    from harmonium.training.search.tuning import tune as tune
     from harmonium.training.train import resume as resume
     from harmonium.training.train import train as train
 
@@ -38,7 +37,6 @@ _MODULES = {
     "train": "training.train",
     "resume": "training.train",
     "plan": "training.search.planning",
-    "tune": "training.search.tuning",
     "evaluate": "answers.evaluate",
     "predict": "answers.predict",
     "score": "answers.score",

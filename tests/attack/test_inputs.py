@@ -34,7 +34,6 @@ from harmonium.data.tables.fact_file import read_labelled, read_triples
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 from harmonium.training.initial_vectors import read_vectors
-from harmonium.training.search.tuning import _search_space
 
 ATTACK = int(os.environ.get("ATTACK", "2"))
 SECONDS = 120  # on a busy machine
@@ -56,7 +55,6 @@ READERS: dict[str, Callable[[Path], object]] = {  # by the ending of the file
     },
     "skipping.csv": lambda file: datasets.load(file, on_bad="skip"),
     "config.toml": Config.read,
-    "space.toml": lambda file: _search_space(file, Config(), ()),
     "queries.tsv": lambda file: list(read_queries(file, small_graph())),
     "queries.jsonl": lambda file: list(read_queries(file, small_graph())),
     "queries.parquet": lambda file: list(read_queries(file, small_graph())),

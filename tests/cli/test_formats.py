@@ -21,7 +21,7 @@ from harmonium.data.formats import FOLDERS, WRITERS
 from harmonium.model.composition import Composition
 
 COMMANDS = typer.main.get_command(cli.app).commands
-WRITES_ONE_FILE = {"demo", "init", "report", "serve"}  # and prints its name
+WRITES_ONE_FILE = {"demo", "report", "serve"}  # and prints its name
 CALLS = {
     "train": [
         "{space}/family",
@@ -36,7 +36,6 @@ CALLS = {
     ],
     "resume": ["{run}"],
     "plan": ["{space}/family", *FAST],
-    "tune": ["{space}/family", *FAST, "--set", "train.epochs=1", "--trials", "1", "--out", "{tmp}/best.toml"],
     "predict": ["{run}", "--head", "person 7", "--relation", "next"],
     "score": ["{run}", "{space}/family/test.txt"],
     "complete": ["{run}", "--top", "5"],

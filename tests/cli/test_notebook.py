@@ -57,9 +57,6 @@ RESULTS: dict[str, Make] = {
     "difference": lambda run: run.diff(replace(run, graph=replace(run.graph, train=run.graph.train[:50])), missing=3),
     "classification": lambda run: run.classify(),
     "plan": lambda run: harmonium.plan(run.graph, "paper", dim=4, epochs=1),
-    "tuning": lambda run: harmonium.tune(
-        run.graph, "paper", trials=1, space={"train": {"margin": [1.0]}}, dim=4, epochs=1
-    ),
     "update": lambda run: run.update(add=pl.DataFrame({"head": ["new"], "relation": FACT[1], "tail": FACT[0]})).updates[
         -1
     ],

@@ -15,7 +15,7 @@ from harmonium.cli import reading
 from harmonium.data.tables.reading_options import Options
 from small import family
 
-GRAPH_COMMANDS = ("info", "doctor", "convert", "train", "plan", "tune", "complete", "update", "evaluate")
+GRAPH_COMMANDS = ("info", "doctor", "convert", "train", "plan", "complete", "update", "evaluate")
 FACT_COMMANDS = ("score", "predict", "classify", "density")
 
 
@@ -46,7 +46,7 @@ def messy(tmp_path: Path) -> Path:
 HOW = ("--columns", "who,tie,whom\u00e9", "--encoding", "cp1252", "--delimiter", ";")
 
 
-@pytest.mark.parametrize("command", ["info", "doctor", "plan", "convert", "train", "complete", "tune"])
+@pytest.mark.parametrize("command", ["info", "doctor", "plan", "convert", "train", "complete"])
 def test_a_messy_file_is_refused_with_counts_or_read_with_notes(
     call, messy: Path, tmp_path: Path, command: str
 ) -> None:
@@ -55,7 +55,6 @@ def test_a_messy_file_is_refused_with_counts_or_read_with_notes(
         "info": [messy],
         "doctor": [messy],
         "plan": ["--data", messy, *fast],
-        "tune": ["--data", messy, "--trials", "1", "--out", tmp_path / "best.toml", *fast],
         "convert": [messy, tmp_path / "out"],
         "train": ["--data", messy, "--preset", "paper", "--out", tmp_path / "run", *FAST],
         "complete": [messy, "--preset", "paper", "--run", tmp_path / "run", "--minutes", "0.01"],

@@ -21,7 +21,7 @@ def test_short_names_and_any_case(call: Callable[..., Result], tmp_path: Path) -
 
 
 def test_a_wrong_name_is_an_error_with_suggestions(call: Callable[..., Result]) -> None:
-    for command in ("train", "plan", "tune"):
+    for command in ("train", "plan"):
         wrong = call(command, "--data", "atlas", *settings("epoch=2"))
         assert wrong.code == 2
         assert "no setting 'epoch'; did you mean train.epochs? `harmonium train --settings` lists all" in wrong.err

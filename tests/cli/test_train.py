@@ -1,4 +1,4 @@
-"""The commands train, resume, plan and tune."""
+"""The commands train, resume and plan."""
 
 from __future__ import annotations
 
@@ -118,17 +118,3 @@ def test_plan_estimates_time_and_memory(call, workspace: Path) -> None:
     estimate = json.loads(call("plan", *options, "--format", "json").out)
     assert (estimate["epochs"], estimate["fits"]) == (20, True)
     assert estimate["total_seconds"] >= 20 * estimate["steps"] * estimate["step_seconds"]
-
-
-@pytest.mark.slow
-def test_tune_leaves_settings_to_train_with(call, workspace: Path, tmp_path: Path) -> None:
-    best = tmp_path / "best.toml"
-    quick = settings("train.epochs=2", "train.batch_size=64", "model.entity_dim=8", "model.rank=2")
-    options = ["--data", workspace / "family", *quick, "--storage", tmp_path / "a.study", "--out", best]
-    result = call("tune", "--trials", 2, *options)
-    assert (result.code, f"harmonium train --config {best}" in result.words) == (0, True), result.err
-    more = json.loads(call("tune", "--trials", 3, "--format", "json", *options).out)
-    assert [trial["number"] for trial in more["trials"]] == [0, 1, 2]
-    assert call("train", best, "--out", tmp_path / "run").code == 0
-    wrong = call("tune", *options, "--set", "train.seed=5")
-    assert (wrong.code, "a.study" in wrong.err) == (2, True)

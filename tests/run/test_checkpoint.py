@@ -108,6 +108,15 @@ def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
         train(GRAPH, config(KINDS[0]), tmp_path / "mine", progress=progress)
 
 
+def test_a_signal_that_is_ignored_from_the_start_does_not_stop_a_training(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
+    try:
+        run = train(GRAPH, config(KINDS[0]), tmp_path / "mine", progress=signal_at(5))
+        assert (run.path, signal.getsignal(signal.SIGINT)) == (tmp_path / "mine", signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_during_the_evaluation_loses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, steps = tmp_path / "mine", []
     train(GRAPH, config("train.patience=9"), tmp_path / "whole")

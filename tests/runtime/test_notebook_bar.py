@@ -54,11 +54,6 @@ def test_no_bar_where_it_is_not_wanted(shown: list[str]) -> None:
     assert steps and not shown
 
 
-def test_a_search_counts_its_trials(shown: list[str]) -> None:
-    harmonium.tune(family(), "paper", trials=2, space={"train": {"margin": [1.0, 2.0]}}, dim=4, epochs=1)
-    assert "tuning: 2 of 2 trials" in shown[-1]
-
-
 def test_a_script_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert not in_notebook()
     harmonium.train(family(), "paper", dim=4, epochs=1)

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
-from harmonium.cli import analyse, ask, compare, complete, console, demo, graphs, init, manage, review, train
+from harmonium.cli import analyse, ask, compare, complete, console, demo, graphs, manage, review, train
 from harmonium.cli.options import flag, option
 from harmonium.errors import HarmoniumError, Interrupted, PeerError
 from harmonium.runtime import allocator, torchrun
@@ -21,7 +21,7 @@ from harmonium.version import __version__
 
 COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Start": [demo.demo],
-    "Train": [init.init, train.train, train.resume, train.plan, train.tune],
+    "Train": [train.train, train.resume, train.plan],
     "Ask": [ask.predict, ask.score, complete.complete, ask.classify, ask.calibrate, ask.evaluate],
     "Analyse": [
         analyse.neighbours, analyse.explain, analyse.dynamics, analyse.density, analyse.gain, analyse.report, analyse.serve,

@@ -102,7 +102,7 @@ GraphOrConfig = Annotated[
     argument("GRAPH|CONFIG", "Dataset name, folder or file of facts; or a settings file (.toml) or recipe."),
 ]
 ConfigFile = Annotated[
-    Path | None, option("CONFIG", "Settings file (.toml), such as `harmonium init` writes, or recipe.", "--config")
+    Path | None, option("CONFIG", "Settings file (.toml), such as the config.toml of a run, or recipe.", "--config")
 ]
 Head = Annotated[str, argument("HEAD", "Name of the head entity.")]
 Relation = Annotated[str, argument("RELATION", "Name of the relation.")]

@@ -1,16 +1,15 @@
-"""Commands that train: train, resume, plan, tune."""
+"""Commands that train: train, resume, plan."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
-from harmonium.cli.display.rows import plan_rows, run_rows, trial_rows
-from harmonium.cli.display.training import show_plan, show_settings, show_trained, show_tuning
+from harmonium.cli.display.rows import plan_rows, run_rows
+from harmonium.cli.display.training import show_plan, show_settings, show_trained
 from harmonium.cli.options import flag, option
 from harmonium.cli.reading import reads_graph
 
@@ -117,37 +116,3 @@ def plan(
     with console.bar("timing a few steps"):
         estimate = harmonium.plan(data, recipe, settings or [], **reading)
     console.output(estimate, output_format, show_plan, plan_rows)
-
-
-@reads_graph
-def tune(
-    graph_or_config: options.GraphOrConfig = None,
-    data: options.Data = None,
-    config: options.ConfigFile = None,
-    preset: options.Preset = None,
-    trials: Annotated[int, option("N", "Number of trials, including those in --storage.", min=1)] = 20,
-    storage: Annotated[Path | None, option("FILE", "Keep the study; the same command again continues it.")] = None,
-    space: Annotated[Path | None, option("FILE", "Search space (.toml); default: the usual settings.")] = None,
-    settings: options.Settings = None,
-    out: Annotated[Path, option("FILE", "File for the best settings (.toml).")] = Path("best.toml"),
-    output_format: options.Format = "table",
-    *,
-    reading: dict[str, Any],
-) -> None:
-    """Search for good settings: learning rate, dimensions, faithfulness, ...; bad trials are stopped early.
-
-    What --set gives stays fixed. A search space is TOML like a settings file, with
-    lists of choices or ranges as values:
-    train.learning_rate = {low = 0.001, high = 0.1, log = true}
-
-    Example: harmonium tune atlas --trials 20 --storage atlas.study --set train.epochs=30
-
-    Then: harmonium train --config best.toml --out runs/best
-    """
-    from harmonium.training.train import read_settings
-
-    data, recipe = options.sources(graph_or_config, data, config, preset)
-    console.download(data or read_settings(recipe, settings or []).data)
-    with console.bar("tuning, trials", trials) as progress:
-        study = harmonium.tune(data, recipe, trials, storage, space, settings or [], out, progress, **reading)
-    console.output(study, output_format, partial(show_tuning, out), trial_rows)

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM in a training: the first one waits for the step to end, a second one acts at once."""
+"""Ctrl-C and SIGTERM in a training: the first one waits for the step to end, a second one acts at once.
+
+A signal that this process was started to ignore, as Ctrl-C is in a background job of a script, stays ignored.
+"""
 
 import contextlib
 import signal
@@ -39,8 +42,10 @@ class StopSignal:
 
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                previous[number] = signal.getsignal(number) or signal.SIG_DFL
-                signal.signal(number, record)
+                handler = signal.getsignal(number) or signal.SIG_DFL
+                if handler != signal.SIG_IGN:
+                    previous[number] = handler
+                    signal.signal(number, record)
         try:
             yield
         finally:

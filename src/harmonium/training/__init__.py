@@ -1,1 +1,1 @@
-"""From a graph and settings to a trained model: steps, losses, negatives, optimisers, planning, tuning, tracking."""
+"""From a graph and settings to a trained model: steps, losses, negatives, optimisers, search, tracking."""

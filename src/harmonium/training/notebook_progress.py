@@ -1,4 +1,4 @@
-"""How far a training or a search is, shown in a notebook by default."""
+"""How far a training is, shown in a notebook by default."""
 
 from __future__ import annotations
 
@@ -24,17 +24,3 @@ def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgres
         bar.update(now.step, now.steps, f"{now.stage}: epoch {now.epoch}{loss}{best}")
 
     return update
-
-
-def trial_progress(progress: Callable[[int], None] | None, trials: int) -> Callable[[int], None] | None:
-    """The function that is told how many trials have ended; by default a bar in a notebook, elsewhere none."""
-    if progress is not None or not in_notebook():
-        return progress
-    bar, done = NotebookBar(), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        bar.update(done, trials, f"tuning: {done} of {trials} trials")
-
-    return advance

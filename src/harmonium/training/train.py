@@ -162,7 +162,7 @@ def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple
 
 
 def read_settings(config: Base, overrides: Overrides) -> Config:
-    """Settings as `plan` and `tune` accept them, with overrides applied."""
+    """Settings as `plan` accepts them, with overrides applied."""
     return read_recipe(config, overrides)[0]
 
 

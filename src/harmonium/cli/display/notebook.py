@@ -87,14 +87,6 @@ def _cell(column: str, value: Any) -> Any:
     return " · ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _show_trials(study: Any) -> None:
-    complete = sorted((t for t in study.trials if t["state"] == "complete"), key=lambda trial: -trial["value"])
-    rows = [
-        [trial["number"], trial["value"], training.settings_text(trial["settings"])] for trial in complete[:RELATIONS]
-    ]
-    console.table(f"The best of {len(study.trials)} trials", ["trial", f"valid {study.metric}", "settings"], rows)
-
-
 DISPLAYS: dict[str, Callable[[Any], None]] = {
     "Graph": show_any_graph,
     "Run": show_any_run,
@@ -109,7 +101,6 @@ DISPLAYS: dict[str, Callable[[Any], None]] = {
     "Diagnosis": lambda diagnosis: graphs.show_diagnosis(diagnosis, RELATIONS),
     "Classification": lambda classifier: answers.show_classification("Classification", RELATIONS, classifier),
     "Plan": training.show_plan,
-    "Tuning": _show_trials,
     "Difference": differences.show_difference,
     "ReviewSummary": review.show_summary,
     "Recalibration": review.show_recalibration,

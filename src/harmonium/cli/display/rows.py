@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from harmonium.paper.dynamics import Dynamics
     from harmonium.paper.gain import Gain
     from harmonium.training.search.planning import Plan
-    from harmonium.training.search.tuning import Tuning
 
 Rows = list[dict[str, Any]]
 FACT = ("head", "relation", "tail")
@@ -116,9 +115,3 @@ def gain_rows(gain: Gain) -> Rows:
 def plan_rows(plan: Plan) -> Rows:
     memory = [{"what": name, "unit": "bytes", "amount": amount} for name, amount in plan.memory.items()]
     return memory + [{"what": name, "unit": "seconds", "amount": amount} for name, amount in plan.seconds.items()]
-
-
-def trial_rows(study: Tuning) -> Rows:
-    return [
-        {key: value for key, value in trial.items() if key != "settings"} | trial["settings"] for trial in study.trials
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harmonium
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from harmonium.run.selection import Selection
     from harmonium.run.updates import Update, UpdateRecord
     from harmonium.training.search.planning import Plan
-    from harmonium.training.search.tuning import Tuning
 
 
 def size(count: float) -> str:
@@ -147,21 +145,6 @@ def show_plan(plan: Plan) -> None:
     times = [[name, duration(seconds)] for name, seconds in [*plan.seconds.items(), ("total", plan.total_seconds)]]
     per_step = f"a step {duration(plan.step_seconds)}, an epoch {duration(plan.steps * plan.step_seconds)}"
     console.table("Time", ["for", "about"], times, f"{per_step}; validation may stop training earlier")
-
-
-def show_tuning(out: Path, study: Tuning) -> None:
-    """The ten best trials, and the file with the best settings."""
-    console.notes(study.notes)
-    complete = sorted((t for t in study.trials if t["state"] == "complete"), key=lambda trial: -trial["value"])
-    rows = []
-    for trial in complete[:10]:
-        settings = settings_text(trial["settings"])
-        rows.append([trial["number"], trial["value"], settings])
-    failed = sum("error" in trial for trial in study.trials)
-    caption = f"{len(study.trials) - len(complete) - failed} more were stopped early, {failed} failed"
-    columns = ["trial", f"valid {study.metric}", "settings"]
-    console.table(f"The best of {len(study.trials)} trials", columns, rows, caption)
-    console.say(f"best settings: {out}; train with them: harmonium train --config {out}")
 
 
 def show_updates(updates: tuple[Update, ...]) -> None:
