@@ -5,12 +5,9 @@ A page's parts between <!-- NAME --> and <!-- /NAME --> are generated here and n
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
-import re
 import sys
-import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,10 +24,6 @@ from harmonium.config.settings import EvaluateConfig
 from harmonium.evaluation.evaluation import describe_protocol
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "harmonium"
-LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0][
-    "layers"
-]
 PAPER_DATASETS = ("FB15K", "WN18")
 GPU = ("atlas", "", "FB237")  # graphs of results/harmony-after.json, by column of the headline
 NOT_YET = "*Not run yet.*"
@@ -679,38 +672,6 @@ def _by_dataset(group: list[Record]) -> dict[str, list[Record]]:
     return {name: [record for record in group if record["dataset"] == name] for name in names}
 
 
-def tree() -> str:
-    """The package, one line per module, from the first sentence of each docstring."""
-    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
-    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    lines = [
-        "harmonium/",
-        *(_entry(1, name, _first_sentence(PACKAGE / name)) for name in ("__init__.py", "__main__.py")),
-    ]
-    for layer in reversed(layers):
-        lines += _folder(PACKAGE / layer, depth=1)
-    return "```\n" + "\n".join(lines) + "\n```"
-
-
-def _folder(folder: Path, depth: int) -> list[str]:
-    lines = [_entry(depth, f"{folder.name}/", _first_sentence(folder / "__init__.py"))]
-    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
-        if (path / "__init__.py").exists():
-            lines += _folder(path, depth + 1)
-        elif path.suffix == ".py" and path.name != "__init__.py":
-            lines.append(_entry(depth + 1, path.name, _first_sentence(path)))
-    return lines
-
-
-def _entry(depth: int, name: str, text: str) -> str:
-    return f"{'  ' * depth}{name}".ljust(28) + f" {text}"
-
-
-def _first_sentence(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return re.split(r"\.(?:\s|$)", " ".join(text.split("\n\n")[0].split()))[0].rstrip(":")
-
-
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "README.md": [("headline", headline)],
     "docs/results.md": [
@@ -730,7 +691,6 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("curves", curves),
     ],
     "docs/leaderboard.md": [("leaderboard", leaderboard)],
-    "docs/architecture.md": [("tree", tree)],
     "docs/performance.md": [
         ("speed", speed),
         ("all-entity", all_entity_steps),

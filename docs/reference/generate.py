@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import Any
 
 import typer
-from harmonium.interfaces.cli.app import app
-from harmonium.runtime.config import Config, describe
-from harmonium.runtime.setting_values import names_of
 
 import harmonium
+from harmonium.cli.app import app
+from harmonium.config.setting_values import names_of
+from harmonium.config.settings import Config, describe
 from harmonium.model.composition import Composition
 from harmonium.run.methods import Method
 
