@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.analyses import (
     show_density,
     show_dynamics,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from harmonium.review.queue import Order
 
 
+@command("Analyse")
 def neighbours(
     run: options.RunFolder,
     head: options.Head,
@@ -60,6 +62,7 @@ def neighbours(
     console.output(neighbourhood, output_format, show_neighbourhood)
 
 
+@command("Analyse")
 def explain(
     run: options.RunFolder,
     head: options.Head,
@@ -85,6 +88,7 @@ def explain(
     console.output(explanation, output_format, show_explanation, explanation_rows)
 
 
+@command("Analyse")
 def dynamics(
     run: options.RunFolder,
     head: options.Head,
@@ -109,6 +113,7 @@ def dynamics(
     console.output(trajectory, output_format, show_dynamics, dynamics_rows)
 
 
+@command("Analyse")
 @reads_facts
 def density(
     run: options.RunFolder,
@@ -136,6 +141,7 @@ def density(
     console.output(densities, output_format, show_density, density_rows)
 
 
+@command("Analyse")
 def gain(
     run: options.RunFolder,
     split: options.Split = "valid",
@@ -160,6 +166,7 @@ def gain(
     console.output(gains, output_format, show_gain, gain_rows)
 
 
+@command("Analyse")
 def report(
     run: options.RunFolder,
     out: Annotated[Path | None, option("FILE", "Page to write (.html); default: RUN/report.html.")] = None,
@@ -185,6 +192,7 @@ def report(
     console.say(f"report: {page}")
 
 
+@command("Analyse")
 def serve(
     runs: Annotated[list[Path], options.argument("RUN...", "Run folders; of several, answers can be compared.")],
     host: Annotated[

@@ -1,10 +1,11 @@
-"""The command line: the list of commands, global options, and how errors end."""
+"""The command line: its commands (commands.py), global options, and how errors end."""
 
 import contextlib
+import importlib
 import io
 import os
+import pkgutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,25 +13,14 @@ import typer
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
-from harmonium.cli import analyse, ask, compare, complete, console, demo, graphs, manage, review, train
+import harmonium.cli
+from harmonium.cli import console
+from harmonium.cli.commands import COMMANDS
 from harmonium.cli.options import flag, option
 from harmonium.errors import HarmoniumError, Interrupted, PeerError
 from harmonium.runtime import allocator, torchrun
 from harmonium.runtime.untrusted import one_message
 from harmonium.version import __version__
-
-COMMANDS: dict[str, list[Callable[..., None]]] = {
-    "Start": [demo.demo],
-    "Train": [train.train, train.resume, train.plan],
-    "Ask": [ask.predict, ask.score, complete.complete, ask.classify, ask.calibrate, ask.evaluate],
-    "Analyse": [
-        analyse.neighbours, analyse.explain, analyse.dynamics, analyse.density, analyse.gain, analyse.report, analyse.serve,
-        compare.diff,
-    ],
-    "Graphs": [graphs.info, graphs.doctor, graphs.convert],
-    "Review": [review.review],
-    "Manage": [manage.update, manage.export],
-}  # fmt: skip
 
 ALIASES = {"--json": "--format=json", "--markdown": "--format=md"}  # not shown in the help
 
@@ -70,6 +60,8 @@ app = typer.Typer(
     help="Complete knowledge graphs with Gradient Graphs: missing facts, how sure to be of them, and why.",
     epilog="Start with: harmonium demo. Your own facts: harmonium complete facts.csv --out missing.csv",
 )
+for module in pkgutil.iter_modules(harmonium.cli.__path__):  # so that every command declares itself
+    importlib.import_module(f"harmonium.cli.{module.name}")
 for group, commands in COMMANDS.items():
     for command in commands:
         app.command(cls=Command, rich_help_panel=group)(command)

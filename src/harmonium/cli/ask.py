@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.answers import (
     show_answer_set,
     show_answers,
@@ -38,6 +39,7 @@ def _calibrate(run: Run) -> Calibration:
         return calibration_for(run, progress)
 
 
+@command("Ask")
 @reads_facts
 def predict(
     run: options.RunFolder,
@@ -130,6 +132,7 @@ def predict(
     )
 
 
+@command("Ask")
 @reads_facts
 def score(
     run: options.RunFolder,
@@ -157,6 +160,7 @@ def score(
         console.output(scored, output_format, partial(show_scored, f"{run} on {facts}"))
 
 
+@command("Ask")
 @reads_facts
 def classify(
     run: options.RunFolder,
@@ -199,6 +203,7 @@ def classify(
         console.output(classifier, output_format, show_metrics, classification_rows)
 
 
+@command("Ask")
 def calibrate(
     run: options.RunFolder,
     judgements: Annotated[
@@ -262,6 +267,7 @@ def _parse_weights(text: str) -> str | list[float]:
         return text
 
 
+@command("Ask")
 @reads_graph
 def evaluate(
     runs: Annotated[list[Path], argument("RUN", "Run folder; several are ranked as a product of experts.")],

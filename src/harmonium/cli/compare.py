@@ -7,11 +7,13 @@ import typer
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.differences import show_difference
 from harmonium.cli.options import argument, flag, option
 from harmonium.cli.reading import reads_graph
 
 
+@command("Analyse")
 @reads_graph
 def diff(
     before: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.answers import show_bands, show_missing
 from harmonium.cli.display.graphs import count_notes, show_reading
 from harmonium.cli.display.training import show_run
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 SHOWN = 10  # facts shown of a list that is written to a file
 
 
+@command("Ask")
 @reads_graph
 def complete(
     graph_or_run: Annotated[

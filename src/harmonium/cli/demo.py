@@ -7,6 +7,7 @@ from typing import Annotated
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.analyses import show_neighbourhood
 from harmonium.cli.display.answers import show_answers, show_missing
 from harmonium.cli.display.training import show_model, show_run
@@ -24,6 +25,7 @@ GUISES = [("Switzerland", "official language", language) for language in ("Germa
 MISSING = 12
 
 
+@command("Start")
 def demo(
     out: Annotated[Path, option("RUN", "Run folder to write; an earlier demo there is replaced.")] = Path("runs/demo"),
     seed: options.Seed = 0,

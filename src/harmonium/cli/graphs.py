@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.graphs import show_diagnosis, show_graph
 from harmonium.cli.display.rows import finding_rows, relation_rows, run_rows
 from harmonium.cli.display.training import show_model, show_run
@@ -16,6 +17,7 @@ from harmonium.runtime.untrusted import is_file
 FOLDER_FORMATS = ("tsv", "txt", "csv", "jsonl", "parquet", "nt", "ttl", "nq", "openke", "libkge", "graph")
 
 
+@command("Graphs")
 @reads_graph
 def info(
     graph_or_run: Annotated[str, argument("GRAPH|RUN", "Dataset name, folder or file of facts; or a run folder.")],
@@ -42,6 +44,7 @@ def info(
     console.output(contents, output_format, show, run_rows if "run" in contents else relation_rows)
 
 
+@command("Graphs")
 @reads_graph
 def doctor(
     graph: Annotated[str, argument("GRAPH", "Dataset name, folder or file of facts.")],
@@ -77,6 +80,7 @@ def doctor(
     console.output(diagnosis, output_format, partial(show_diagnosis, top=top), finding_rows)
 
 
+@command("Graphs")
 @reads_graph
 def convert(
     source: Annotated[str, argument("GRAPH", "Dataset name, folder or file of facts, sparql:URL or bolt://HOST.")],

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.training import show_metrics, show_update
 from harmonium.cli.options import argument, choice, flag, option
 from harmonium.cli.reading import reads_graph
 from harmonium.errors import HarmoniumError
 
 
+@command("Manage")
 @reads_graph
 def update(
     run: options.RunFolder,
@@ -71,6 +73,7 @@ def update(
     console.output(summary, output_format, show, lambda row: [row])
 
 
+@command("Manage")
 def export(
     run: options.RunFolder,
     out: Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.review import show_offer, show_summary
 from harmonium.cli.options import choice, option
 from harmonium.errors import HarmoniumError
@@ -36,6 +37,7 @@ QueueOrder = Annotated[
 QueueSize = Annotated[int, option("N", "Number of facts in the queue.", min=1)]
 
 
+@command("Review")
 def review(
     run: options.RunFolder,
     judgements: Judgements = None,

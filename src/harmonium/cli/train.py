@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
+from harmonium.cli.commands import command
 from harmonium.cli.display.rows import plan_rows, run_rows
 from harmonium.cli.display.training import show_plan, show_settings, show_trained
 from harmonium.cli.options import flag, option
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from harmonium.run.run import Run
 
 
+@command("Train")
 @reads_graph
 def train(
     graph_or_config: options.GraphOrConfig = None,
@@ -70,6 +72,7 @@ def _show(run: Run, output_format: str) -> None:
     console.output(run, output_format, show_trained, lambda run: run_rows(harmonium.info(run)), harmonium.info)
 
 
+@command("Train")
 def resume(
     run: options.RunFolder,
     settings: options.Settings = None,
@@ -91,6 +94,7 @@ def resume(
     _show(resumed, output_format)
 
 
+@command("Train")
 @reads_graph
 def plan(
     graph_or_config: options.GraphOrConfig = None,
