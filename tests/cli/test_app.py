@@ -16,11 +16,10 @@ import pytest
 
 import harmonium
 from command_line import FAST, shell
-from harmonium.cli import app as cli
-from harmonium.cli import commands
+from harmonium.cli.app import COMMANDS as GROUPS
 from harmonium.model.composition import Composition
 
-COMMANDS = {command.__name__: command for group in commands.COMMANDS.values() for command in group}
+COMMANDS = {command.__name__: command for group in GROUPS.values() for command in group}
 
 
 def test_help_lists_every_command(call) -> None:
