@@ -14,8 +14,7 @@ from typing import Any
 from reproduce import commit
 
 from harmonium import doctor, load
-from harmonium.analysis.doctor import Diagnosis
-from harmonium.evaluation.evaluation import describe_protocol
+from harmonium.data.checks.diagnosis import Diagnosis
 from harmonium.run.environment import environment
 
 GRAPHS = ("FB15K", "WN18", "FB15K-237", "WN18RR")
@@ -32,8 +31,8 @@ def row(diagnosis: Diagnosis, relations: int) -> dict[str, Any]:
         "redundant": numbers["redundant relations"]["share"],
         "symmetric": numbers["symmetric leakage"]["share"],
         "linked": numbers["linked pairs"]["either"] / diagnosis.triples["test"],
-        "rules": diagnosis.baseline.metrics,
-        "protocol": describe_protocol(diagnosis.baseline.protocol),
+        "rules": diagnosis.rule_baseline["metrics"],
+        "protocol": diagnosis.rule_baseline["protocol"],
     }
 
 

@@ -2,9 +2,8 @@
 
 The protocol of Kelpie (Rossi et al. 2022). Test facts whose tail is ranked first are drawn at random.
 Necessary: the explaining facts of all of them, at most four each, are removed and the model is trained again; removing as
-many random facts of the same heads, and nothing, are the controls. Sufficient: each head's explaining facts are added to
-ten other heads that lack the answer; random facts of the head are the control. What is compared is hits@1 and MRR of the
-same tails. Every retraining has its own seed. Needs torch, numpy and safetensors only.
+many random facts of the same heads, and nothing, are the controls. What is compared is hits@1 and MRR of the same tails.
+Every retraining has its own seed. Needs torch, numpy and safetensors only.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from portable_command import portable_command
 
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import LIMIT, find_necessary_facts
-from harmonium.analysis.sufficient_facts import draw_others, find_sufficient_facts, with_entity
 from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
@@ -122,30 +120,6 @@ def measure_necessary(experiment: Experiment, seeds: range) -> dict[str, Any]:
     return measured
 
 
-def measure_sufficient(experiment: Experiment, seeds: range) -> dict[str, Any]:
-    influence, predictions = experiment.influence, experiment.predictions
-    others, _ = each(predictions, lambda triple: draw_others(influence, triple))
-    numbers = iter(range(len(others)))
-    sufficient, seconds = each(
-        predictions, lambda triple: find_sufficient_facts(influence, triple, others[next(numbers)])
-    )
-    asked, explained, random = [], [], []
-    for row, explanation in enumerate(sufficient):
-        triple = predictions[row : row + 1]
-        drawn = experiment.random_facts(triple, len(explanation.facts))
-        for other in explanation.others.tolist():
-            asked.append(with_entity(triple, int(triple.head), other))
-            explained.append(with_entity(explanation.facts, int(triple.head), other))
-            random.append(with_entity(drawn, int(triple.head), other))
-    train, queries = experiment.graph.train, Triples.cat(asked)
-    return {
-        "explained": experiment.compare(Triples.cat([train, *explained]), queries, seeds),
-        "random": experiment.compare(Triples.cat([train, *random]), queries, seeds),
-        "seconds_each": round(seconds, 3),
-        "conversions": len(queries),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -165,13 +139,11 @@ def main() -> None:
         experiment, seeds = Experiment(graph, settings, chosen.predictions), range(1, 1 + chosen.seeds)
         measured = {"settings": settings, "hits@1_of_test_tails": experiment.hits}
         measured["predictions"] = len(experiment.predictions)
-        for name, measure in (("necessary", measure_necessary), ("sufficient", measure_sufficient)):
-            measured[name] = measure(experiment, seeds)
-            for part in ("explained", "random", "nothing"):
-                if part in measured[name]:
-                    measured[name][part].pop("ranks")
-                    print(path.stem, name, part, measured[name][part], flush=True)
-            print(path.stem, name, {k: v for k, v in measured[name].items() if not isinstance(v, dict) or "share" in v})
+        measured["necessary"] = necessary = measure_necessary(experiment, seeds)
+        for part in ("explained", "random", "nothing"):
+            necessary[part].pop("ranks")
+            print(path.stem, part, necessary[part], flush=True)
+        print(path.stem, necessary["estimated_to_fall"])
         results["graphs"][path.stem] = measured
         chosen.out.write_text(json.dumps(results, indent=1) + "\n")
 

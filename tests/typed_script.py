@@ -4,12 +4,12 @@ from typing import Any, assert_type
 
 import harmonium
 from harmonium.analysis.diff import Difference
-from harmonium.analysis.doctor import Diagnosis
 from harmonium.analysis.explain import Explanation
 from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
 from harmonium.answers.classify import Classification
 from harmonium.answers.query import Answer
 from harmonium.answers.score import ScoredFact
+from harmonium.data.checks.diagnosis import Diagnosis
 from harmonium.evaluation.evaluation import Evaluation
 from harmonium.runtime.frames import ResultList
 from harmonium.training.search.planning import Plan

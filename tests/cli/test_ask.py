@@ -138,9 +138,8 @@ PROTOCOL = {"split": "valid", "candidates": "typed-train", "ties": "pessimistic"
         (["--chunk", 3], {}),
         ([word for key, value in PROTOCOL.items() for word in (f"--{key}", value)], PROTOCOL),
         (["--no-filtered", "--sample", 6], {"filtered": False, "sample": 6}),
-        (["--rounding-check", 4], {"rounding_check": 4}),
     ],
-    ids=["default", "chunk", "protocol", "sample", "rounding"],
+    ids=["default", "chunk", "protocol", "sample"],
 )
 def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list, arguments: dict) -> None:
     expected = harmonium.evaluate(run, **arguments)
@@ -152,7 +151,6 @@ def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list
     assert f"protocol: {expected.summary().describe()}" in words
     for low, _ in expected.estimate.intervals.values() if expected.estimate else ():
         assert f" {low:.3f} " in words
-    assert not expected.rounding or f"of {expected.rounding.queries} queries" in words
 
 
 def test_evaluate_repeats_the_numbers_of_training(call, run: Path) -> None:

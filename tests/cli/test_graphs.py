@@ -47,23 +47,25 @@ def test_doctor_gives_a_verdict_and_a_cleaned_copy(call, workspace: Path, tmp_pa
     assert (again.code, f"--clean {clean}" in again.err) == (2, True)
 
 
-def test_doctor_says_what_is_new_since_an_older_version(call, run: Path, workspace: Path, tmp_path: Path) -> None:
+def test_doctor_lists_what_contradicts_an_older_version(call, run: Path, workspace: Path, tmp_path: Path) -> None:
     facts = [f"x{i},born in,town {i % 7}" for i in range(40)]
     (tmp_path / "old.csv").write_text("head,relation,tail\n" + "\n".join(facts) + "\n", encoding="utf-8")
     more = ["x1,born in,Town 1", "x2,born in,town 5", "x3,Born In,town 3"]
     (tmp_path / "new.csv").write_text("head,relation,tail\n" + "\n".join([*facts, *more]) + "\n", encoding="utf-8")
     words = ["doctor", tmp_path / "new.csv", "--since", tmp_path / "old.csv"]
     shown = call(*words).words
-    assert "Since old entities: 1 added; relations: 1 added; facts: 3 added;" in shown
-    assert "new or worse problems: names of entities, names of relations" in shown
+    assert "2 facts contradict what held in old" in shown
     assert "born in one tail per head x2 town 2, town 5 (new)" in shown
-    assert "Town 1 town 1 spelling" in shown and "Born In born in spelling" in shown
     printed = json.loads(call(*words, "--format", "json").out)["since"]
-    assert printed["contradictions"]["count"] == 2 and printed["graph"]["facts"]["moved"]["count"] == 0
-    assert "| contradiction |" in call(*words, "--format", "md").out
-    back = call("doctor", tmp_path / "old.csv", "--since", tmp_path / "new.csv").words
-    assert "problems gone or better: names of entities, names of relations" in back
-    assert "the graph is the same" in call("doctor", workspace / "family", "--since", run).words
+    assert printed["count"] == 2 and printed["rows"][0]["rule"] == "one tail per head"
+    assert "| one tail per head |" in call(*words, "--format", "md").out
+    assert "0 facts contradict" in call("doctor", workspace / "family", "--since", run).words
+
+
+def test_doctor_checks_the_graph_of_a_run(call, run: Path, workspace: Path) -> None:
+    assert call("doctor", run).words == call("doctor", workspace / "family").words
+    refused = call("doctor", run, "--columns", "1,2,3")
+    assert refused.code == 2 and "is a run" in refused.err and "drop columns" in refused.err
 
 
 def test_convert_takes_a_messy_table(call, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ RESULTS: dict[str, Make] = {
     "diagnosis since": lambda run: harmonium.doctor(
         run.graph, since=replace(run.graph, train=run.graph.train[:50], valid=run.graph.test)
     ),
-    "difference": lambda run: run.diff(replace(run, graph=replace(run.graph, train=run.graph.train[:50])), missing=3),
+    "difference": lambda run: run.diff(replace(run, graph=replace(run.graph, train=run.graph.train[:50]))),
     "classification": lambda run: run.classify(),
     "plan": lambda run: harmonium.plan(run.graph, "paper", dim=4, epochs=1),
     "update": lambda run: run.update(add=pl.DataFrame({"head": ["new"], "relation": FACT[1], "tail": FACT[0]})).updates[

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.analysis.doctor import diagnose
+from harmonium.data.checks.diagnosis import diagnose
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.evaluation.baselines import Frequency

@@ -60,8 +60,6 @@ def test_path_rules_are_one_more_expert() -> None:
     assert alone.metrics["mrr"] > harmonium.evaluate(RUNS[0]).metrics["mrr"]  # an untrained model
     with pytest.raises(HarmoniumError, match="2 experts need as many weights, not 1"):
         harmonium.evaluate(RUNS[0], rules=True, weights=[1])
-    with pytest.raises(HarmoniumError, match="drop one of the two"):
-        harmonium.evaluate(RUNS[0], rules=True, rounding_check=5)
     with pytest.raises(HarmoniumError, match="rank test"):
         harmonium.evaluate(RUNS[0], rules=True, split="valid")
 

@@ -11,7 +11,7 @@ SETTINGS = [*bench_explain.COMPLEX, "model.entity_dim=16", "train.batch_size=50"
 
 
 @pytest.mark.slow
-def test_facts_are_removed_added_and_compared_with_controls() -> None:
+def test_facts_are_removed_and_compared_with_controls() -> None:
     experiment = bench_explain.Experiment(family(30), SETTINGS, count=4)
     n_predictions = len(experiment.predictions)
     assert (experiment.ranks(experiment.model, experiment.predictions) == 1).all()
@@ -19,6 +19,3 @@ def test_facts_are_removed_added_and_compared_with_controls() -> None:
     assert necessary["nothing"]["facts"] == 0
     assert -4 * n_predictions <= necessary["explained"]["facts"] < 0
     assert -1 <= necessary["explained"]["hits@1"][0] <= 0
-    sufficient = bench_explain.measure_sufficient(experiment, range(1, 2))
-    assert sufficient["explained"]["facts"] > 0
-    assert len(sufficient["explained"]["ranks"]) == sufficient["conversions"] > 0

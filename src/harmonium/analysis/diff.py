@@ -1,198 +1,102 @@
-"""What changed between two runs, or between two versions of a graph."""
+"""What changed from one run to another: metrics, first answers and probabilities of the facts that both hold out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from harmonium.analysis.answer_changes import (
-    AnswerChanges,
-    ProbabilityChanges,
-    compare_answers,
-    compare_calibrations,
-    compare_probabilities,
-)
-from harmonium.analysis.graph_changes import KINDS, GraphChanges, Listed, change_cells, compare_graphs
-from harmonium.analysis.metric_changes import SplitMetrics, compare_metrics, interval_text, verdict
-from harmonium.analysis.missing_changes import LISTED, MAX_PAIRS, MissingChanges, Progress, compare_missing, n_pairs
-from harmonium.analysis.page import check_page, render_page, write_page
-from harmonium.answers.calibration.probability import calibration_for
+import torch
+from torch import Tensor
+
+from harmonium.answers.predict import answer_table
+from harmonium.answers.score import score
 from harmonium.config.settings import flatten
-from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
-from harmonium.data.joint_facts import JointFacts
+from harmonium.data.tables.columns import COLUMNS
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.metrics import METRICS
+from harmonium.evaluation.significance import PairedComparison, compare_paired
 from harmonium.model.build import title
-from harmonium.run.run import Run
+from harmonium.run.run import Run, open_run
 from harmonium.runtime.displayed import one_line
-from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.runtime.frames import Tabular
 
+HITS = (1, 3, 10)
+ALPHA = 0.01  # level of the tests that call a change of a metric clear
+SAMPLES = 2000  # of the bootstrap
+MIN_RELATIONS = 10  # below that many relations facts are resampled instead: signs of so few could not show a change
+NOTICEABLE = 0.1  # change of a probability that is counted
+Fact = tuple[str, str, str]  # identifiers
 Rows = list[dict[str, Any]]
-MARK = "harmonium diff</title>"  # in every page
+Progress = Callable[[int], None]
 
 
 def diff(
-    before: Any,
-    after: Any,
-    out: str | Path | None = None,
+    before: Run | str | Path,
+    after: Run | str | Path,
+    *,
     limit: int = 4000,
-    seed: int = 0,
     top: int = 10,
-    missing: int | None = None,
+    seed: int = 0,
     progress: Progress | None = None,
-    **reading: Any,
 ) -> Difference:
-    """What changed from one run to another in graph, settings, metrics, answers, probabilities and calibration.
+    """What changed from one run to another: settings, metrics, first answers and probabilities.
 
-    Names and facts are matched by name. Metrics are those of the same held-out questions, at most `limit` of each split,
-    a random sample by `seed`; a change is called clear only if it is more than noise. `missing` is the length of the
-    lists of most probable missing facts that are compared (default: 100, none on large graphs), `top` how many rows of
-    each kind are kept. `out` is a page (.html) to write.
-    Either of the two may also be a graph, as `load` reads it with the options `reading`: then only graphs are compared.
+    Only facts are compared that both runs hold out (test facts, or validation facts where there are none), matched by
+    identifier; neither was trained on them. Each run ranks its own entities, so that the numbers are those of `score`
+    and `predict`. A change of a metric is called better or worse only if it is more than noise.
+
+    `limit`: number of queries, two for each fact; of more, a random sample by `seed`.
+    `top`: number of relations, answers and probabilities listed, most changed first.
 
     >>> harmonium.diff("runs/old", "runs/new").summary
-    >>> harmonium.diff("facts-2023.csv", "facts-2024.csv", top=1000).to_pandas()
     """
-    page = None if out is None else check_page(out, MARK, "page of differences")
-    sources = [_open(source, reading) for source in (before, after)]
-    if reading and all(isinstance(source, Run) for source in sources):
-        raise HarmoniumError(f"both are runs, whose graphs are not read again; drop {min(reading)}")
-    graphs = [source.graph if isinstance(source, Run) else source for source in sources]
-    has_splits = all(len(graph.valid) or len(graph.test) for graph in graphs)
-    facts = JointFacts.of(graphs[0], graphs[1])
-    changes = compare_graphs(facts, has_splits, top)
-    if not has_splits and any(len(graph.valid) or len(graph.test) for graph in graphs):
-        note = "one of them has no splits: facts are compared, whichever split they are in"
-        changes = replace(changes, notes=[*changes.notes, note])
-    names = [_name(given, source) for given, source in zip((before, after), sources, strict=True)]
-    notes = [
-        f"{name}: {note}"
-        for name, source in zip(names, sources, strict=True)
-        if isinstance(source, Graph)  # which was read just now
-        for note in source.notes
-    ]
-    difference = Difference(names[0], names[1], changes, notes=notes, limit=limit, seed=seed)
-    first, second = sources
-    if isinstance(first, Run) and isinstance(second, Run):
-        difference = _compare_runs(difference, facts, (first, second), top, missing, progress)
-    elif isinstance(first, Run) or isinstance(second, Run):
-        note = "only one of them is a run, so only the graphs are compared"
-        difference = replace(difference, notes=[note, *notes])
-    if page is not None:
-        write_page(page, difference.to_html())
-    return difference
-
-
-def _open(source: Any, reading: dict[str, Any]) -> Run | Graph:
-    """A run, or a graph whose facts stay in one split where it has none."""
-    if isinstance(source, Run | Graph):
-        return source
-    if isinstance(source, str | Path):
-        folder = Path(source)
-        if is_finished(folder) or is_unfinished(folder):
-            return Run.load(folder)
-    return load(source, valid=0, test=0, **reading)
-
-
-def _name(given: Any, source: Run | Graph) -> str:
-    """What the user called it."""
-    if isinstance(given, str | Path):
-        return str(given)
-    if isinstance(source, Run):
-        return str(source.path or f"{title(source.config)} on {source.graph.name}")
-    return source.name
-
-
-def _compare_runs(
-    difference: Difference,
-    facts: JointFacts,
-    runs: tuple[Run, Run],
-    top: int,
-    missing: int | None,
-    progress: Progress | None,
-) -> Difference:
-    """The same, with what only runs have."""
-    limit, seed, notes = difference.limit, difference.seed, []
-    metrics = compare_metrics(facts, runs, limit, seed, top, progress)
-    if not metrics:
-        notes.append("no two facts are held out in both, so neither ranks nor answers are compared")
-    notes += [_few_common(part, runs) for part in metrics if 2 * part.of < _most_held_out(part, runs)]
-    calibrations = [calibration_for(run, progress) for run in runs]
-    probabilities = compare_probabilities(facts, runs, calibrations, limit, seed, top) if metrics else None
-    if metrics and probabilities is None:
-        notes.append("a run has no calibrated probabilities: too few validation facts are among its best answers")
-    size = max(n_pairs(run.graph) for run in runs)
-    length = missing if missing is not None else LISTED if size <= MAX_PAIRS else 0
-    if missing is None and not length:
-        notes.append(
-            f"missing facts were not listed, as {size:,} pairs could be missing; --missing {LISTED} lists them"
+    runs = open_run(before), open_run(after)
+    split, facts = _common_facts(runs[0].graph, runs[1].graph)
+    if not facts:
+        raise HarmoniumError(
+            f"{_name(runs[0])} and {_name(runs[1])} hold out no fact in common, so nothing can be compared; "
+            "train both on the same splits (folders with train, valid and test)"
         )
-    return replace(
-        difference,
-        models=(title(runs[0].config), title(runs[1].config)),
-        settings=_settings(*runs),
-        stored=[_stored(run) for run in runs],
-        metrics=metrics,
-        answers=compare_answers(facts, runs, limit, seed, top) if metrics else None,
-        probabilities=probabilities,
-        missing=compare_missing(facts, runs, length, top, progress) if length else None,
-        calibration=compare_calibrations(calibrations),
-        notes=notes,
+    order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(seed))
+    chosen = [facts[row] for row in order[: max(1, limit // 2)].sort().values.tolist()]
+    scored = [score(run, chosen, progress=progress) for run in runs]
+    ranks = [torch.tensor([[fact.rank, fact.head_rank] for fact in each], dtype=torch.float64) for each in scored]
+    probabilities = [[fact.probability for fact in each] for each in scored]
+    return Difference(
+        _name(runs[0]),
+        _name(runs[1]),
+        split,
+        facts=len(chosen),
+        common=len(facts),
+        settings=_changed_settings(*runs),
+        metrics=_compare_metrics(ranks[0], ranks[1], [relation for _, relation, _ in chosen], seed),
+        relations=_compare_relations(ranks[0], ranks[1], [relation for _, relation, _ in chosen])[:top],
+        **_compare_answers(runs, chosen, top),
+        **_compare_probabilities(chosen, probabilities[0], probabilities[1], top),
     )
-
-
-def _most_held_out(part: SplitMetrics, runs: tuple[Run, Run]) -> int:
-    return max(len(run.graph.splits[part.split]) for run in runs)
-
-
-def _few_common(part: SplitMetrics, runs: tuple[Run, Run]) -> str:
-    most = _most_held_out(part, runs)
-    return (
-        f"only {part.of:,} of {most:,} {part.split} facts are held out in both, so little can be compared; "
-        "give both graphs the same splits (folders with train, valid and test) to compare more"
-    )
-
-
-def _settings(before: Run, after: Run) -> Rows:
-    """Settings, and the environment of training, that differ."""
-    sides = [
-        flatten(run.config) | {f"environment.{key}": value for key, value in run.environment.items()}
-        for run in (before, after)
-    ]
-    keys = dict.fromkeys([*sides[0], *sides[1]])
-    rows = [{"setting": key, "before": sides[0].get(key), "after": sides[1].get(key)} for key in keys]
-    return [row for row in rows if row["before"] != row["after"]]
-
-
-def _stored(run: Run) -> dict[str, Any] | None:
-    """The metrics that the run keeps, of its own questions."""
-    if run.evaluation is None:
-        return None
-    return {"protocol": run.evaluation.describe(), "queries": run.evaluation.queries, **run.evaluation.metrics}
 
 
 @dataclass(frozen=True)
 class Difference(Tabular):
-    """What changed between two runs, or two versions of a graph."""
+    """What changed between two runs, on the same held-out facts."""
 
     before: str
     after: str
-    graph: GraphChanges
-    models: tuple[str, str] | None = None  # None: not both are runs, and only graphs were compared
-    settings: Sequence[dict[str, Any]] = ()
-    stored: Sequence[dict[str, Any] | None] = ()  # metrics that the runs keep, each of its own questions
-    metrics: Sequence[SplitMetrics] = ()
-    answers: AnswerChanges | None = None
-    probabilities: ProbabilityChanges | None = None
-    missing: MissingChanges | None = None
-    calibration: Sequence[dict[str, Any]] = ()
-    notes: Sequence[str] = ()
-    limit: int = 4000
-    seed: int = 0
+    split: str  # of the facts that are compared
+    facts: int  # compared
+    common: int  # held out by both runs
+    settings: Rows  # setting, before, after
+    metrics: dict[str, PairedComparison]  # mrr and hits@k; the first run is the control
+    relations: Rows  # relation, facts, and its MRR before and after
+    queries: int  # whose first answers are compared
+    changed_answers: int
+    right: tuple[int, int]  # first answers that are the held-out fact, before and after
+    answers: Rows  # query, true answer, first answers before and after; those that became right or wrong first
+    rated: int  # facts to which both runs give a probability
+    changed_probabilities: int  # by NOTICEABLE or more
+    probabilities: Rows  # head, relation, tail, and the probability before and after
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.before} to {self.after}", *self.summary)
@@ -200,91 +104,144 @@ class Difference(Tabular):
     @property
     def changed(self) -> bool:
         """Whether anything is different, noise included."""
-        return bool(
-            not self.graph.is_empty
-            or self.settings
-            or not all(part.is_same for part in self.metrics)
-            or (self.answers and self.answers.changed)
-            or (self.probabilities and self.probabilities.rows.count)
-            or (self.missing and (self.missing.entered.count or self.missing.left.count))
-            or (self.missing and self.missing.changed.rows.count)
-            or any(_differs(row) for row in self.calibration)
-        )
+        is_same = all(each.difference == each.standard_error == 0 for each in self.metrics.values())
+        return bool(self.settings or not is_same or self.changed_answers or self.probabilities)
 
     @property
     def summary(self) -> list[str]:
         """The changes in a few sentences."""
         if not self.changed:
             return ["nothing changed"]
-        sentences = [self.graph.sentence]
-        if self.models is None:
-            return sentences
-        if self.settings:
-            shown = [f"{row['setting']} {short(row['before'])} to {short(row['after'])}" for row in self.settings[:3]]
-            more = f", {len(self.settings) - 3} more" if len(self.settings) > 3 else ""
-            sentences.append(f"{len(self.settings)} settings: {', '.join(shown)}{more}")
-        sentences += [part.sentence for part in self.metrics]
-        if answers := self.answers:
-            right = f"{answers.right[0]:,} right before, {answers.right[1]:,} after"
-            sentences.append(f"{answers.changed:,} of {answers.questions:,} first answers changed ({right})")
-        if self.probabilities:
-            counts = f"{self.probabilities.noticeable:,} of {self.probabilities.facts:,}"
-            sentences.append(f"{counts} probabilities of held-out facts changed by 10 points or more")
-        if self.missing:
-            moved = f"{self.missing.entered.count:,} entered, {self.missing.left.count:,} left"
-            sentences.append(f"of the {self.missing.top:,} most probable missing facts {moved}")
+        mrr = self.metrics["mrr"]
+        low, high = mrr.interval
+        sentences = [f"{row['setting']}: {_text(row['before'])} to {_text(row['after'])}" for row in self.settings[:3]]
+        sentences += [f"{len(self.settings) - 3} more settings"] * (len(self.settings) > 3)
+        sentences += [
+            f"{self.split} MRR {mrr.control:.3f} to {mrr.model:.3f}: {verdict(mrr)} (95 % {low:+.3f} to {high:+.3f})",
+            f"{self.changed_answers:,} of {self.queries:,} first answers changed: {self.right[0]:,} were right before, "
+            f"{self.right[1]:,} are now",
+        ]
+        if self.rated:
+            counts = f"{self.changed_probabilities:,} of {self.rated:,}"
+            sentences.append(f"{counts} probabilities changed by {NOTICEABLE:.0%} or more")
         return sentences
 
     def to_json(self) -> dict[str, Any]:
-        parts = asdict(self) | {"graph": self.graph.to_json(), "metrics": [part.to_json() for part in self.metrics]}
-        return {"changed": self.changed, "summary": self.summary, **parts}
-
-    def to_html(self) -> str:
-        """A self-contained page."""
-        words = {"verdict": verdict, "interval": interval_text, "short": short}
-        return render_page("diff.html", {"diff": self, "metric_names": METRICS, **words})
+        return {"changed": self.changed, "summary": self.summary, **asdict(self)}
 
     def records(self) -> Rows:
-        """All changes in one table: columns part, kind, name, before, after and note."""
-        columns = "part", "kind", "name", "before", "after", "note"
-        return [dict(zip(columns, row, strict=True)) for row in self._rows()]
-
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
-        for name, (before, after) in self.graph.sizes.items():
-            yield "graph", "size", name, before, after, ""
-        for kind in KINDS:
-            for change, listed in getattr(self.graph, kind).items():
-                yield from (("graph", f"{kind} {change}", *change_cells(row), "") for row in listed.rows)
-        yield from (("settings", "setting", row["setting"], row["before"], row["after"], "") for row in self.settings)
-        for part in self.metrics:
-            for metric, compared in part.comparisons.items():
-                note = f"{verdict(compared)}; 95 % interval {interval_text(*compared.interval)}"
-                yield "metrics", f"{part.split} {metric}", "all", compared.control, compared.model, note
-            for row in part.by_relation.rows:
-                yield "metrics", f"{part.split} mrr", row["relation"], row["before"], row["after"], row["verdict"]
-        if self.answers:
-            for row in self.answers.rows.rows:
-                yield "answers", "first answer", row["question"], row["before"], row["after"], row["change"]
-        if self.probabilities:
-            yield from _fact_cells("probabilities", "held-out fact", self.probabilities.rows)
-        if self.missing:
-            yield from _fact_cells("missing", "entered", self.missing.entered)
-            yield from _fact_cells("missing", "left", self.missing.left)
-            yield from _fact_cells("missing", "probability", self.missing.changed.rows)
-        for row in self.calibration:
-            for name in ("largest_error", "log_loss"):
-                kind = f"{row['slot']}s, {row['questions']}"
-                yield "calibration", name, kind, row[f"{name}_before"], row[f"{name}_after"], ""
+        """All changes in one table: columns part, name, before and after."""
+        rows = [("settings", row["setting"], row["before"], row["after"]) for row in self.settings]
+        rows += [("metrics", name, each.control, each.model) for name, each in self.metrics.items()]
+        rows += [("relations", row["relation"], row["before"], row["after"]) for row in self.relations]
+        rows += [("answers", row["query"], row["before"], row["after"]) for row in self.answers]
+        for row in self.probabilities:
+            rows.append(("probabilities", ", ".join(row[name] for name in COLUMNS), row["before"], row["after"]))
+        return [dict(zip(("part", "name", "before", "after"), map(_text, row), strict=True)) for row in rows]
 
 
-def short(value: Any) -> str:
-    """The value of a setting to be read."""
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def verdict(comparison: PairedComparison) -> Literal["the same", "no clear change", "better", "worse"]:
+    """What a comparison of a metric shows; a change is clear if a bootstrap and a sign-flip test both find it."""
+    if comparison.standard_error == comparison.difference == 0:
+        return "the same"
+    if not comparison.is_significant(ALPHA):
+        return "no clear change"
+    return "better" if comparison.difference > 0 else "worse"
 
 
-def _differs(row: dict[str, Any]) -> bool:
-    return any(row[f"{name}_before"] != row[f"{name}_after"] for name in ("largest_error", "log_loss"))
+def _name(run: Run) -> str:
+    return str(run.path or f"{title(run.config)} on {run.graph.name}")
 
 
-def _fact_cells(part: str, kind: str, listed: Listed) -> Iterator[tuple[Any, ...]]:
-    yield from ((part, kind, row["text"], row["before"], row["after"], row.get("why", "")) for row in listed.rows)
+def _text(value: Any) -> str:
+    """A value to be read in a table of values of all kinds."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _common_facts(first: Graph, second: Graph) -> tuple[str, list[Fact]]:
+    """The test facts of both graphs, or the validation facts where there are none, that neither trains on."""
+
+    def named(graph: Graph, split: str) -> dict[Fact, None]:
+        facts = graph.splits[split]
+        columns = (graph.entities, facts.head), (graph.relations, facts.relation), (graph.entities, facts.tail)
+        ids = [[vocabulary.ids[index] for index in column.tolist()] for vocabulary, column in columns]
+        return dict.fromkeys(zip(*ids, strict=True))
+
+    trained = named(first, "train").keys() | named(second, "train").keys()
+    for split in ("test", "valid"):
+        others = named(second, split)
+        if facts := [fact for fact in named(first, split) if fact in others and fact not in trained]:
+            return split, facts
+    return "test", []
+
+
+def _changed_settings(before: Run, after: Run) -> Rows:
+    first, second = flatten(before.config), flatten(after.config)
+    return [{"setting": key, "before": first[key], "after": second[key]} for key in first if first[key] != second[key]]
+
+
+def _compare_metrics(before: Tensor, after: Tensor, relations: Sequence[str], seed: int) -> dict[str, PairedComparison]:
+    """From ranks (facts, 2); the queries of one relation, or of one fact where relations are few, may be dependent."""
+    number = {relation: position for position, relation in enumerate(dict.fromkeys(relations))}
+    by_relation = len(number) >= MIN_RELATIONS
+    cluster = torch.tensor([number[relation] for relation in relations]) if by_relation else torch.arange(len(before))
+    values = {"mrr": [ranks.reciprocal() for ranks in (after, before)]}
+    values |= {f"hits@{k}": [(ranks <= k).double() for ranks in (after, before)] for k in HITS}
+    return {
+        name: compare_paired(new.flatten(), old.flatten(), cluster.repeat_interleave(2), SAMPLES, seed=seed)
+        for name, (new, old) in values.items()
+    }
+
+
+def _compare_relations(before: Tensor, after: Tensor, relations: Sequence[str]) -> Rows:
+    """The MRR of each relation, those that add most to the change of the whole first."""
+    rows: Rows = []
+    for relation in dict.fromkeys(relations):
+        mask = torch.tensor([other == relation for other in relations])
+        means = {name: float(ranks[mask].reciprocal().mean()) for name, ranks in (("before", before), ("after", after))}
+        rows.append({"relation": relation, "facts": int(mask.sum()), **means})
+    return sorted(rows, key=lambda row: -row["facts"] * abs(row["after"] - row["before"]))
+
+
+def _compare_answers(runs: tuple[Run, Run], facts: list[Fact], top: int) -> dict[str, Any]:
+    """The first answer of each run to (head, relation, ?) and (?, relation, tail) of facts it is not told."""
+    queries = [(h, r, None) for h, r, _ in facts] + [(None, r, t) for _, r, t in facts]
+    true = [t for _, _, t in facts] + [h for h, _, _ in facts]
+    before, after = (_first_answers(run, queries) for run in runs)
+    changed = [row for row in range(len(queries)) if before[row] != after[row]]
+    changed.sort(key=lambda row: (before[row] == true[row]) == (after[row] == true[row]))
+
+    def name(identifier: str | None) -> str | None:
+        entities = next((run.graph.entities for run in runs if identifier in run.graph.entities.ids), None)
+        return identifier if entities is None or identifier is None else entities.name(entities.index(identifier))
+
+    rows = []
+    for row in changed[:top]:
+        query = ", ".join(name(part) or "?" for part in queries[row])
+        rows.append({"query": query, "true": name(true[row]), "before": name(before[row]), "after": name(after[row])})
+    right = [sum(one == answer for one, answer in zip(each, true, strict=True)) for each in (before, after)]
+    return {"queries": len(queries), "changed_answers": len(changed), "right": (right[0], right[1]), "answers": rows}
+
+
+def _first_answers(run: Run, queries: Sequence[tuple[str | None, str, str | None]]) -> list[str | None]:
+    """The identifier of the best new answer to each query by a run whose graph has its training facts alone."""
+    none = run.graph.train[:0]
+    blind = replace(run, graph=replace(run.graph, valid=none, test=none))
+    first: list[str | None] = [None] * len(queries)
+    for row in answer_table(blind, list(queries), top=1, new_only=True, probability=False):
+        first[row["question"]] = row["id"]
+    return first
+
+
+def _compare_probabilities(
+    facts: list[Fact], before: Sequence[float | None], after: Sequence[float | None], top: int
+) -> dict[str, Any]:
+    """The facts whose probability, as `score` gives it, changed most; runs with few validation facts have none."""
+    rows: Rows = []
+    for fact, old, new in zip(facts, before, after, strict=True):
+        if old is not None and new is not None:
+            rows.append({**dict(zip(COLUMNS, fact, strict=True)), "before": old, "after": new})
+    changed = [row for row in rows if row["before"] != row["after"]]
+    changed.sort(key=lambda row: -abs(row["after"] - row["before"]))
+    noticeable = sum(abs(row["after"] - row["before"]) >= NOTICEABLE for row in rows)
+    return {"rated": len(rows), "changed_probabilities": noticeable, "probabilities": changed[:top]}

@@ -1,18 +1,12 @@
 """What a graph or a run contains."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from harmonium.data.datasets import load
-from harmonium.data.graph import Graph
-from harmonium.errors import HarmoniumError
+from harmonium.data.checks.contents import describe_graph
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
-from harmonium.run.run import Run
-from harmonium.runtime.folders import is_finished, is_unfinished
+from harmonium.run.run import Run, is_run_folder, open_graph, open_run
 
 
 def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
@@ -22,16 +16,9 @@ def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
 
     >>> harmonium.info("atlas")["graph"]["entities"]
     """
-    source = graph_or_run
-    if isinstance(source, str | Path):
-        folder = Path(source)
-        is_run = is_finished(folder) or is_unfinished(folder)
-        source = Run.load(source) if is_run else source
-    if not isinstance(source, Run):
-        return {"graph": _describe_graph(load(source, **reading))}
-    if reading:
-        raise HarmoniumError(f"{graph_or_run} is a run, which is not read again; drop {min(reading)}")
-    return {"run": _describe_run(source), "graph": _describe_graph(source.graph)}
+    source = open_run(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
+    graph = describe_graph(open_graph(source, **reading))
+    return {"run": _describe_run(source), "graph": graph} if isinstance(source, Run) else {"graph": graph}
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
@@ -75,28 +62,3 @@ def _how_chosen(run: Run) -> str:
     if not selection.trials:
         return f"a recipe's, with sizes chosen for the graph and {selection.minutes:g} minutes"
     return f"the best of {len(selection.trials)} trials, judged by {selection.held_out:,} held-out facts"
-
-
-def _describe_graph(graph: Graph) -> dict[str, Any]:
-    relation, size = graph.train.relation, len(graph.train)
-    counts = relation.bincount(minlength=graph.n_relations)
-    first = torch.full((graph.n_relations,), size).scatter_reduce_(0, relation, torch.arange(size), "amin")
-    categories = graph.categories()
-    return {
-        "name": graph.name,
-        "entities": graph.n_entities,
-        "relations": graph.n_relations,
-        "triples": {split: len(facts) for split, facts in graph.splits.items()},
-        "unseen": {split: int(graph.unseen(graph.splits[split]).sum()) for split in ("valid", "test")},
-        "rejected": len(graph.rejected),
-        "notes": [str(note) for note in graph.notes],
-        "by_relation": [
-            {
-                "name": graph.relations.name(r),
-                "train": int(counts[r]),
-                "category": categories[r],
-                "example": graph.names_of(graph.train[first[r : r + 1]])[0] if counts[r] else None,
-            }
-            for r in counts.argsort(descending=True, stable=True).tolist()
-        ],
-    }

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harmonium.analysis import figures
-from harmonium.analysis.doctor import diagnose
+from harmonium.analysis.doctor import rank_by_rules
 from harmonium.analysis.figures import inline_svg
 from harmonium.analysis.neighbours import nearest_triples
 from harmonium.analysis.page import check_page, render_page, write_page
@@ -23,6 +23,7 @@ from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
 from harmonium.answers.query import identifiers
 from harmonium.config.settings import Config, EvaluateConfig, describe
+from harmonium.data.checks.diagnosis import diagnose
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
@@ -91,12 +92,11 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
             values |= {name: None, f"figure_{name}": part}
         else:
             values |= {name: part.to_json(), f"figure_{name}": inline_svg(name, draw, part)}
-    diagnosis = diagnose(run.graph, progress)
+    diagnosis = diagnose(run.graph)
     values["problems"] = [finding for finding in diagnosis.findings if finding.level != "ok"]
-    if diagnosis.baseline:
-        row = {"queries": len(diagnosis.baseline.ranks), **diagnosis.baseline.metrics}
-        protocol = diagnosis.baseline.describe()
-        values |= {"rules": [("rules alone", row)], "rules_protocol": protocol}
+    if by_rules := rank_by_rules(run.graph, progress):
+        row = {"queries": by_rules["queries"], **by_rules["metrics"]}
+        values |= {"rules": [("rules alone", row)], "rules_protocol": by_rules["protocol"]}
     manifest: Any = {"made": None, "environment": run.environment, "files": {}}
     if run.path is not None:
         manifest = manifests.read(run.path)

@@ -1,7 +1,6 @@
 """Evaluate runs: rank the true answers of a split, for one run or a product of several."""
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -19,9 +18,8 @@ from harmonium.data.tables.reading_options import split_keywords
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.errors import HarmoniumError, whole_number
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
-from harmonium.evaluation.rounding_check import check_rounding
 from harmonium.grammar.ensemble import Ensemble
 from harmonium.grammar.expert_weights import learn_weights
 from harmonium.grammar.learn_path_rules import learn_path_rules
@@ -37,7 +35,6 @@ def evaluate(
     chunk: int | None = None,
     progress: Callable[[int], None] | None = None,
     weights: Sequence[float] | str = "equal",
-    rounding_check: int | None = None,
     rules: bool = False,
     **protocol: Any,
 ) -> Evaluation:
@@ -49,7 +46,6 @@ def evaluate(
     `data` may also be the name of a split. A file, or facts in memory (a list, a frame, an array), are ranked whole, and
     the facts of the run's graph are filtered as well; options of `load` say how to read it, and on_bad="skip" leaves out
     facts with unknown names.
-    `rounding_check` facts are also scored in float64, to count the ranks that depend on rounding.
 
     >>> harmonium.evaluate("runs/demo", split="test", candidates="typed-train", ties="pessimistic").metrics
     """
@@ -60,8 +56,6 @@ def evaluate(
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
     scorers = list(product_of_experts(runs).experts)
-    if rules and rounding_check is not None:
-        raise HarmoniumError("a rounding check compares models, and path rules have whole counts; drop one of the two")
     if rules and isinstance(weights, str) and weights == "equal":
         weights = "learned"
     is_learned = isinstance(weights, str) and weights == "learned" and len(scorers) + rules > 1
@@ -76,10 +70,7 @@ def evaluate(
         evaluation = evaluate_scorer(scorer, graph, chosen, chunk=chunk, progress=progress, world=world)
     if experts.weights is not None:
         evaluation = replace(evaluation, weights=tuple(experts.weights))
-    if rounding_check is None or not whole_number("rounding_check", rounding_check):
-        return evaluation
-    exact = Ensemble([deepcopy(each.model).double() for each in runs], experts.weights)
-    return replace(evaluation, rounding=check_rounding(scorer, exact, graph, chosen, rounding_check, chunk, progress))
+    return evaluation
 
 
 def _expert_weights(experts: Sequence[Scorer], graph: Graph, weights: Sequence[float] | str) -> Sequence[float] | None:

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from harmonium.answers.two_step_paths import PathIndex
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
+from harmonium.data.relation_rules import Rules, mine_rules, relations_by_pair
 from harmonium.data.triples import Slot, Triples
-from harmonium.evaluation.rules import Rules, mine_rules, relations_by_pair
 from harmonium.run.run import Run
 
 MIN_SHARE = 0.1  # of the cases in which a rule or a path holds

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
+from harmonium.data.relation_rules import KINDS, mine_rules
 from harmonium.data.triples import Slot, Triples
-from harmonium.evaluation.rules import KINDS, mine_rules
 
 FUNCTIONAL = 0.95  # share of the heads of a functional relation that have exactly one tail
 MAX_MEAN = 1.1  # tails per head: also where a few heads have many

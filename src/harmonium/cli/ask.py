@@ -295,14 +295,6 @@ def evaluate(
     rules: Annotated[
         bool, flag("Also learn path rules from the facts, and rank their product with the runs; takes minutes.")
     ] = False,
-    rounding_check: Annotated[
-        int | None,
-        option(
-            "N",
-            "Count ranks of this many facts that a program comparing float32 scores could give otherwise.",
-            min=1,
-        ),
-    ] = None,
     output_format: options.Format = "table",
     *,
     reading: dict[str, Any],
@@ -319,7 +311,7 @@ def evaluate(
     """
     with console.bar("learning path rules and ranking" if rules else "ranking") as progress:
         evaluation = harmonium.evaluate(
-            runs, data, chunk, progress, _parse_weights(weights), rounding_check, rules,
+            runs, data, chunk, progress, _parse_weights(weights), rules,
             split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
             **reading,
         )  # fmt: skip

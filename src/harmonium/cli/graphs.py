@@ -47,19 +47,19 @@ def info(
 @command("Graphs")
 @reads_graph
 def doctor(
-    graph: Annotated[str, argument("GRAPH", "Dataset name, folder or file of facts.")],
+    graph: Annotated[str, argument("GRAPH|RUN", "Dataset name, folder or file of facts; or a run folder.")],
     clean: Annotated[Path | None, option("PATH", "Write a copy without leaks: a new folder or file.")] = None,
     unite: Annotated[
         str | None,
         option(
-            "blanks|case|punctuation|all",
-            "With --clean: unite names that differ only in these (several: case,blanks); the most frequent spelling stays.",
+            "whitespace|case|punctuation|all",
+            "With --clean: unite names that differ only in these (several: case,whitespace); the usual one stays.",
         ),
     ] = None,
     since: Annotated[
-        str | None, option("GRAPH", "Older version of the graph, or a run on it: also say what is new since then.")
+        str | None, option("GRAPH", "Older version of the graph, or a run on it: also list facts that contradict it.")
     ] = None,
-    top: Annotated[int, option("N", "Number of relations and, with --since, of rows of each kind.", min=0)] = 10,
+    top: Annotated[int, option("N", "Number of relations and, with --since, of contradictions.", min=0)] = 10,
     output_format: options.Format = "table",
     *,
     reading: dict[str, Any],
@@ -68,7 +68,7 @@ def doctor(
 
     Example: harmonium doctor atlas
 
-    Example: harmonium doctor messy.csv --on-bad skip --clean clean --unite case,blanks
+    Example: harmonium doctor messy.csv --on-bad skip --clean clean --unite case,whitespace
 
     Example: harmonium doctor facts-2024.csv --since facts-2023.csv
     """
@@ -76,7 +76,9 @@ def doctor(
     if since is not None:
         console.download(since)
     with console.bar("ranking by rules") as progress:
-        diagnosis = harmonium.doctor(graph, clean, progress, unite, since, top, **reading)
+        diagnosis = harmonium.doctor(
+            graph, clean=clean, unite=unite, since=since, top=top, progress=progress, **reading
+        )
     console.output(diagnosis, output_format, partial(show_diagnosis, top=top), finding_rows)
 
 

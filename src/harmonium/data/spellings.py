@@ -1,4 +1,4 @@
-"""Names that differ only in blanks, case or punctuation: found, and united where the user asks for it.
+"""Names that differ only in whitespace, case or punctuation: found, and united where the user asks for it.
 
 Rare spellings of relations become the usual one where bad rows are skipped, as they are in messy files. Entities are left
 as they are: Polish is not polish.
@@ -23,7 +23,7 @@ from harmonium.errors import HarmoniumError
 USUAL = 10  # times as many facts has the usual spelling of a relation as a rare one
 EXAMPLES = 3  # shown in a note
 MAX_NAMES = 1_000_000  # compared
-DIFFERENCES = ("blanks", "case", "punctuation")  # blanks: and Unicode form
+DIFFERENCES = ("whitespace", "case", "punctuation")  # whitespace: and Unicode form
 MARKS = re.compile(r"['\u2019`]|(?<!\d)\.|\.(?!\d)")  # within words: U.S.A. is USA, but 1.5 is not 15
 GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count: C++ is not C#
 
@@ -31,7 +31,7 @@ GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count
 def simplify(name: str, differences: Sequence[str] = DIFFERENCES) -> str:
     """The name without these differences: equal for names that differ in nothing else."""
     simple = name
-    if "blanks" in differences:
+    if "whitespace" in differences:
         simple = clean_name(unicodedata.normalize("NFKC", clean_name(simple)))
     if "punctuation" in differences:
         simple = GAPS.sub(" ", MARKS.sub("", simple)).strip() or simple
@@ -39,7 +39,7 @@ def simplify(name: str, differences: Sequence[str] = DIFFERENCES) -> str:
 
 
 def read_differences(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Kinds of differences by name: blanks, case, punctuation, or all."""
+    """Kinds of differences by name: whitespace, case, punctuation, or all."""
     words = [word.strip() for word in (text.split(",") if isinstance(text, str) else text)]
     if unknown := [word for word in words if word not in (*DIFFERENCES, "all")]:
         raise HarmoniumError(f"names are united by {', '.join(DIFFERENCES)} or all, not by '{unknown[0]}'")

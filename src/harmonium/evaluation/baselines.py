@@ -1,11 +1,16 @@
-"""The baseline that every model should beat."""
+"""Baselines that every model should beat: how usual a candidate is, and rules of one step between relations."""
 
 import torch
 from torch import Tensor
 
 from harmonium.data.graph import Graph
+from harmonium.data.index import CsrIndex, KnownAnswers
+from harmonium.data.relation_rules import join, mine_rules
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer
+
+MIN_CONFIDENCE = 0.1  # of a rule of RuleBaseline
+PRIOR_FAILURES = 5  # facts on which each of its rules is assumed to have failed beforehand
 
 
 class Frequency(Scorer):
@@ -31,3 +36,29 @@ class Frequency(Scorer):
         for row, relation, start, end in zip(scores, relations.tolist(), starts, ends, strict=True):
             row[pairs[start:end] - relation * self.n_entities] = counts[start:end].float()
         return scores[inverse]
+
+
+class RuleBaseline(Scorer):
+    """Scores candidates by one-step rules over train alone: a noisy-or of the confidence of the rules that imply them."""
+
+    def __init__(self, graph: Graph, confidence: float = MIN_CONFIDENCE) -> None:
+        self.n_entities = graph.n_entities
+        self.rules = mine_rules(graph.train, graph.n_entities, graph.n_relations, confidence)
+        smoothed = self.rules.support / (self.rules.facts[self.rules.body] + PRIOR_FAILURES)
+        self.weight = -torch.log1p(-smoothed).float()
+        self.by_head = CsrIndex.build(self.rules.head, torch.arange(len(self.rules)))  # relation -> rules that imply it
+        train = graph.train.positive()
+        self.known = {s: KnownAnswers.build(s, train, graph.n_entities).index for s in (Slot.HEAD, Slot.TAIL)}
+
+    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+        """(n, n_entities)."""
+        scores = torch.zeros(len(queries) * self.n_entities)
+        given = Slot.TAIL if slot is Slot.HEAD else Slot.HEAD
+        for row, rule in join(self.by_head, queries.relation):
+            for reversed, open_slot in ((False, slot), (True, given)):
+                applies = self.rules.reversed[rule] == reversed
+                query, applied = row[applies], rule[applies]
+                keys = self.rules.body[applied] * self.n_entities + queries[given][query]
+                for match, filler in join(self.known[open_slot], keys):
+                    scores.index_add_(0, query[match] * self.n_entities + filler, self.weight[applied[match]])
+        return scores.view(len(queries), -1)

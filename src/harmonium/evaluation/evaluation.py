@@ -17,10 +17,9 @@ from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.baselines import Frequency
-from harmonium.evaluation.metrics import Estimate, Ranks, RoundingCheck, read_metrics
+from harmonium.evaluation.baselines import Frequency, RuleBaseline
+from harmonium.evaluation.metrics import Estimate, Ranks, read_metrics
 from harmonium.evaluation.ranking import rank
-from harmonium.evaluation.rules import RuleBaseline
 from harmonium.model.scoring import Scorer
 from harmonium.runtime import schema
 from harmonium.runtime.displayed import Displayed, one_line
@@ -140,7 +139,6 @@ class Evaluation(Tabular):
     protocol: EvaluateConfig
     graph: Graph
     ranks: Ranks
-    rounding: RoundingCheck | None = None
     estimate: Estimate | None = None  # where only a sample was ranked
     weights: tuple[float, ...] | None = None  # of a product of experts, where they are not equal
 
@@ -206,9 +204,8 @@ class Evaluation(Tabular):
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        rounding = {"rounding": asdict(self.rounding)} if self.rounding else {}
         weights = {"weights": list(self.weights)} if self.weights else {}
-        return self.summary().to_json() | rounding | weights
+        return self.summary().to_json() | weights
 
 
 def evaluate_scorer(

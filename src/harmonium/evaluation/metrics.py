@@ -166,16 +166,6 @@ def defined(number: Any) -> Any:
     return math.nan if number is None else number
 
 
-@dataclass(frozen=True)
-class RoundingCheck:
-    """What rounding leaves uncertain about ranks."""
-
-    queries: int  # checked
-    uncertain: int  # queries with a candidate too near to the truth to tell apart: their rank may differ
-    most: int  # such candidates of one query
-    metrics: dict[str, tuple[float, float]]  # least and greatest value, however those candidates fall
-
-
 def _ratio(numerator: Tensor, denominator: Tensor, of: int) -> tuple[float, float]:
     """mean(y) / mean(x) over facts drawn from `of`, and its standard error, that of the mean of y - ratio * x."""
     y, x = numerator.mean(0), denominator.mean(0)  # (facts,)

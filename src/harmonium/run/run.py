@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from safetensors import SafetensorError
 
 from harmonium.config.settings import Config
 from harmonium.data import graph_file
+from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
@@ -64,6 +66,22 @@ UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticErro
 def open_run(run: Run | str | Path) -> Run:
     """The run itself, or the one in a folder."""
     return run if isinstance(run, Run) else Run.load(run)
+
+
+def open_graph(source: Any, **reading: Any) -> Graph:
+    """The graph of a run or a run folder; otherwise the one that `load` reads with these options."""
+    if isinstance(source, Run) or is_run_folder(source):
+        if reading:
+            raise HarmoniumError(f"{source} is a run, whose graph is not read again; drop {min(reading)}")
+        return open_run(source).graph
+    return load(source, **reading)
+
+
+def is_run_folder(source: Any) -> bool:
+    """Whether this is the path of a run folder, finished or not."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    return folders.is_finished(Path(source)) or folders.is_unfinished(Path(source))
 
 
 @dataclass

@@ -167,10 +167,3 @@ def show_evaluation(title: str, by: str | None, evaluation: Evaluation) -> None:
     if evaluation.weights is not None:
         protocol += f"; weights {', '.join(f'{weight:.3g}' for weight in evaluation.weights)}"
     console.metrics_table(f"{title} on {evaluation.graph.name}", rows, protocol)
-    if evaluation.rounding is not None:
-        check = evaluation.rounding
-        low, high = check.metrics["mrr"]
-        console.say(
-            f"rounding: {check.uncertain:,} of {check.queries:,} queries have candidates that rounding cannot tell from "
-            f"the true answer (at most {check.most:,} in one); their mrr is between {low:.6f} and {high:.6f}"
-        )

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from harmonium.cli import console
-from harmonium.cli.display.differences import show_graph_changes
 
 if TYPE_CHECKING:
-    from harmonium.analysis.doctor import Diagnosis
-    from harmonium.analysis.since import Since
+    from harmonium.data.checks.contradictions import Contradictions
+    from harmonium.data.checks.diagnosis import Diagnosis
     from harmonium.data.graph import Graph
 
 
@@ -60,9 +59,8 @@ def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
         caption = "shared: of the first's pairs, or of either's where mutual; finds: test facts that follow"
         caption += f"; {more:,} more with --top" if more > 0 else ""
         console.table("Relations over the same entities", *diagnosis.relation_table(top), caption)
-    if diagnosis.baseline:
-        protocol = diagnosis.baseline.describe()
-        console.metrics_table("Rules of one step alone", {"rules": diagnosis.baseline.metrics}, protocol)
+    if rules := diagnosis.rule_baseline:
+        console.metrics_table("Rules of one step alone", {"rules": rules["metrics"]}, rules["protocol"])
     if diagnosis.cleaned:
         cleaned = diagnosis.cleaned
         rows = [[reason, *counts.values()] for reason, counts in cleaned["dropped"].items()]
@@ -73,28 +71,14 @@ def show_diagnosis(diagnosis: Diagnosis, top: int) -> None:
         console.table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
     console.notes(diagnosis.notes)
     if diagnosis.since:
-        show_since(diagnosis.since)
+        show_contradictions(diagnosis.since)
 
 
-def show_since(since: Since) -> None:
-    """What is new: problems and contradictions first."""
-    console.say(f"Since {since.older}", "bold")
-    console.say(f"  {since.sentence}\n")
-    colours = {"new": "red", "worse": "red", "gone": "green", "better": "green"}
-    rows = [
-        [Text(row["change"], style=colours.get(row["change"], "")), row["check"], row["after"]]
-        for row in since.problems
-    ]
-    if rows:
-        console.table("Problems", ["", "check", "result now"], rows)
-    tables = {
-        "Contradictions of what used to hold": since.contradictions,
-        "New entities that look like known ones": since.spellings["entities"],
-        "New relations that look like known ones": since.spellings["relations"],
-        "Relations that are used otherwise": since.relations,
-    }
-    for title, listed in tables.items():
-        if listed.rows:
-            more = f"{listed.more:,} more with --top" if listed.more else None
-            console.table(title, list(listed.rows[0]), [list(row.values()) for row in listed.rows], more)
-    show_graph_changes(since.graph)
+def show_contradictions(since: Contradictions) -> None:
+    """Facts that contradict an older version."""
+    console.say(since.sentence, "bold")
+    if since.rows:
+        more = since.count - len(since.rows)
+        caption = f"{more:,} more with --top" if more else None
+        columns = list(since.COLUMNS)
+        console.table("Contradictions", columns, [[row[name] for name in columns] for row in since.rows], caption)

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harmonium.analysis.doctor import Diagnosis
     from harmonium.analysis.explain import Explanation
     from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.classify import Classification, LabelledFact
+    from harmonium.data.checks.diagnosis import Diagnosis
     from harmonium.paper.density import Density
     from harmonium.paper.dynamics import Dynamics
     from harmonium.paper.gain import Gain
@@ -44,9 +44,9 @@ def run_rows(contents: Mapping[str, Any]) -> Rows:
 
 
 def finding_rows(diagnosis: Diagnosis) -> Rows:
-    """The findings or, with an older version, what is new since then."""
+    """The findings or, with an older version, what contradicts it."""
     if diagnosis.since:
-        return diagnosis.since.records()
+        return list(diagnosis.since.rows)
     names = ("level", "name", "text", "advice", "examples")
     return [{name: asdict(finding)[name] for name in names} for finding in diagnosis.findings]
 

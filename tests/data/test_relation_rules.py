@@ -1,18 +1,16 @@
-"""Rules and their baseline against definitions written out with loops and sets."""
+"""One-step rules against definitions written out with loops and sets."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from harmonium.data.triples import Slot, Triples
-from harmonium.evaluation import rules as rules_module
-from harmonium.evaluation.baselines import Frequency
-from harmonium.evaluation.rules import KINDS, PRIOR_FAILURES, RuleBaseline, Rules, find_implied, mine_rules
+from harmonium.data import relation_rules
+from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
+from harmonium.data.triples import Triples
 from small import graph_of, ladder, make_graph
 
 
@@ -37,7 +35,7 @@ def as_dict(rules: Rules) -> dict[tuple[int, int, bool], tuple[int, float, float
 
 @pytest.mark.parametrize("joined", [1, 7, 1 << 22])
 def test_rules_by_definition_in_chunks_of_any_size(joined: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules_module, "MAX_JOINED", joined)
+    monkeypatch.setattr(relation_rules, "MAX_JOINED", joined)
     facts = make_graph(6, 4, (70, 1, 1)).train
     facts = Triples.cat([facts, facts[:9]])  # repeated facts count once
     expected = rules_by_definition(facts)
@@ -84,32 +82,9 @@ def test_facts_count_by_their_weights() -> None:
 
 def test_equal_weights_count_like_none() -> None:
     graph = make_graph(6, 4, (70, 1, 8))
-    weighted = replace(graph, train=replace(graph.train, weight=torch.full((70,), 0.3, dtype=torch.float64)))
-    rules, equal = (mine_rules(each.train, 6, 4, confidence=0.2) for each in (graph, weighted))
+    weighted = replace(graph.train, weight=torch.full((70,), 0.3, dtype=torch.float64))
+    rules, equal = (mine_rules(facts, 6, 4, confidence=0.2) for facts in (graph.train, weighted))
     assert rules.cell.equal(equal.cell) and len(rules)
-    for baseline in (RuleBaseline, Frequency):
-        for slot in (Slot.HEAD, Slot.TAIL):
-            scores = [baseline(each).score_slot(slot, graph.test) for each in (graph, weighted)]
-            factor = 1.0 if baseline is RuleBaseline else 0.3
-            torch.testing.assert_close(scores[1], factor * scores[0])
-
-
-def test_the_frequency_baseline_counts_by_weights_and_not_what_weighs_nothing() -> None:
-    graph = graph_of("a likes b, c likes b, d likes e, f likes g", test="a likes e")
-    weight = torch.tensor([0.1, 0.1, 1.0, 0.0], dtype=torch.float64)
-    scores = Frequency(replace(graph, train=replace(graph.train, weight=weight))).score_slot(Slot.TAIL, graph.test)[0]
-    names = [graph.entities.name(i) for i in scores.argsort(descending=True, stable=True).tolist()]
-    assert names[:2] == ["e", "b"] and scores[graph.entities.index("g")] == 0
-
-
-def test_rules_do_not_apply_to_facts_that_weigh_nothing() -> None:
-    graph = graph_of(ladder("{i} likes {j}, {j} loved-by {i}") + ", p likes q", test="q loved-by p")
-    baseline = RuleBaseline(graph)
-    assert baseline.score_slot(Slot.HEAD, graph.test)[0, graph.entities.index("q")] > 0
-    weight = torch.ones(len(graph.train), dtype=torch.float64)
-    weight[-1] = 0
-    absent = RuleBaseline(replace(graph, train=replace(graph.train, weight=weight)))
-    assert absent.score_slot(Slot.HEAD, graph.test)[0, graph.entities.index("q")] == 0
 
 
 def test_no_facts_give_no_rules() -> None:
@@ -142,7 +117,7 @@ def test_kinds_of_rules() -> None:
 
 
 def test_implied_facts_by_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules_module, "MAX_JOINED", 5)
+    monkeypatch.setattr(relation_rules, "MAX_JOINED", 5)
     graph = make_graph(6, 4, (60, 1, 40), seed=3)
     rules = mine_rules(graph.facts(), 6, 4, confidence=0.45, support=1)
     train = {tuple(row) for row in graph.train.to_rows().tolist()}
@@ -155,28 +130,3 @@ def test_implied_facts_by_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     got = find_implied(graph.test, graph.train, rules, 6)
     assert got[0].equal(flags) and got[1].tolist() == finds
     assert flags.any() and not flags.all() and sum(finds) > flags.sum()
-
-
-@pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
-def test_the_rule_baseline_scores_by_noisy_or(slot: Slot) -> None:
-    graph = make_graph(6, 3, (50, 1, 12), seed=1)
-    baseline = RuleBaseline(graph, confidence=0.2)
-    train = [tuple(row) for row in graph.train.to_rows().tolist()]
-    size = {r: sum(fact[1] == r and fact[0] != fact[2] for fact in train) for r in range(3)}
-    rules = {
-        rule: n[0] / (size[rule[0]] + PRIOR_FAILURES)
-        for rule, n in rules_by_definition(graph.train).items()
-        if n[1] >= 0.2 and n[0] >= 3
-    }
-    expected = torch.zeros(12, 6, dtype=torch.float64)
-    for row, (h, r, t) in enumerate(graph.test.to_rows().tolist()):
-        for e in range(6):
-            one, other = (e, t) if slot is Slot.HEAD else (h, e)
-            fails = [
-                1 - sure
-                for (body, head, reversed), sure in rules.items()
-                if head == r and ((other, body, one) if reversed else (one, body, other)) in train
-            ]
-            expected[row, e] = -math.log(math.prod(fails))
-    assert len(rules) > 4 and expected.unique().numel() > 6
-    torch.testing.assert_close(baseline.score_slot(slot, graph.test).double(), expected, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""One-step rules between relations, mined by counting, and a baseline made of them.
+"""One-step rules between relations, such as "next is the inverse of before", mined by counting.
 
 Where facts have weights, a fact counts by its weight divided by the mean of all, and two facts together by the smaller of
 their weights: facts that all weigh the same count like facts without weights.
@@ -12,16 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harmonium.data.graph import Graph
-from harmonium.data.index import CsrIndex, KnownAnswers
-from harmonium.data.triples import Slot, Triples
-from harmonium.model.scoring import Scorer
+from harmonium.data.index import CsrIndex
+from harmonium.data.triples import Triples
 
 KINDS = ("inverse", "duplicate", "implied", "symmetric")
 REDUNDANCY = 0.8  # two relations that share this much of their pairs are redundant
 MIN_SUPPORT = 3  # pairs that two relations must share before that counts as more than chance
-MIN_CONFIDENCE = 0.1  # of a rule of the baseline
-PRIOR_FAILURES = 5  # facts on which each rule of the baseline is assumed to have failed beforehand
 ROUNDING = 1e-9  # of sums of weights
 MAX_JOINED = 1 << 22  # rows of a join held at once
 
@@ -74,7 +70,7 @@ def relations_by_pair(facts: Triples, n_entities: int) -> CsrIndex:
     return CsrIndex.build(facts.head * n_entities + facts.tail, facts.relation)
 
 
-def _join(index: CsrIndex, keys: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def join(index: CsrIndex, keys: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """`index.lookup` in parts of bounded size."""
     longest = int(index.offsets.diff().max()) if len(index.keys) else 1
     size = max(1, MAX_JOINED // max(1, longest))
@@ -99,7 +95,7 @@ def mine_rules(
     rows = CsrIndex(pairs.keys, pairs.offsets, torch.arange(len(pair)))  # pair -> rows of `relation`
     cells, counts = [pair.new_empty(0)], [weight[:0]]
     for reversed, keys in ((False, pair), (True, swapped)):
-        for row, other in _join(rows, keys):
+        for row, other in join(rows, keys):
             cell = _cell(reversed, relation[row], relation[other], n_relations)
             cell, inverse = torch.unique(cell, return_inverse=True)
             shared = weight[row].minimum(weight[other])
@@ -133,36 +129,10 @@ def find_implied(triples: Triples, train: Triples, rules: Rules, n_entities: int
     keys = triples.head * n_entities + triples.tail
     swapped = triples.tail * n_entities + triples.head
     for reversed, pair in ((False, keys), (True, swapped)):
-        for row, body in _join(pairs, pair):
+        for row, body in join(pairs, pair):
             cell = _cell(reversed, body, triples.relation[row], len(rules.facts))
             rule = torch.searchsorted(cells, cell).clamp_(max=len(rules) - 1)
             hit = cells[rule] == cell
             implied[kind[rule[hit]], row[hit]] = True
             counts += rule[hit].bincount(minlength=len(rules))
     return implied, counts
-
-
-class RuleBaseline(Scorer):
-    """Scores candidates by one-step rules over train alone: a noisy-or of the confidence of the rules that imply them."""
-
-    def __init__(self, graph: Graph, confidence: float = MIN_CONFIDENCE) -> None:
-        self.n_entities = graph.n_entities
-        self.rules = mine_rules(graph.train, graph.n_entities, graph.n_relations, confidence)
-        smoothed = self.rules.support / (self.rules.facts[self.rules.body] + PRIOR_FAILURES)
-        self.weight = -torch.log1p(-smoothed).float()
-        self.by_head = CsrIndex.build(self.rules.head, torch.arange(len(self.rules)))  # relation -> rules that imply it
-        train = graph.train.positive()
-        self.known = {s: KnownAnswers.build(s, train, graph.n_entities).index for s in (Slot.HEAD, Slot.TAIL)}
-
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities)."""
-        scores = torch.zeros(len(queries) * self.n_entities)
-        given = Slot.TAIL if slot is Slot.HEAD else Slot.HEAD
-        for row, rule in _join(self.by_head, queries.relation):
-            for reversed, open_slot in ((False, slot), (True, given)):
-                applies = self.rules.reversed[rule] == reversed
-                query, applied = row[applies], rule[applies]
-                keys = self.rules.body[applied] * self.n_entities + queries[given][query]
-                for match, filler in _join(self.known[open_slot], keys):
-                    scores.index_add_(0, query[match] * self.n_entities + filler, self.weight[applied[match]])
-        return scores.view(len(queries), -1)

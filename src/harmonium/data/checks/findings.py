@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.relation_rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
 from harmonium.data.spellings import DIFFERENCES, alike, simplify
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.evaluation.rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
 
 LEVELS = ("ok", "warning", "leaking")
 BOUNDS = {  # the share of test facts above which a finding is a warning, and a leak
@@ -229,7 +229,7 @@ def gini(counts: Tensor) -> float:
 
 
 def _names(vocabulary: Vocabulary) -> Finding:
-    """Names with stray blanks, and names that differ only in blanks or Unicode form, in case, or in punctuation.
+    """Names with stray whitespace, and names that differ only in whitespace or Unicode form, in case, or in punctuation.
 
     Several entities may share a label, so similar labels are no warning; similar identifiers are.
     """
@@ -242,8 +242,10 @@ def _names(vocabulary: Vocabulary) -> Finding:
         twins = {kind: count + more[kind] for kind, count in twins.items()}
         examples += more_examples
     plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
-    text = f"names that differ only in blanks or Unicode form: {twins['blanks']:,}, in case: {twins['case']:,}, "
-    text += f"in punctuation: {twins['punctuation']:,}; with stray blanks: {len(stray):,}"
+    text = (
+        f"names that differ only in whitespace or Unicode form: {twins['whitespace']:,}, in case: {twins['case']:,}, "
+    )
+    text += f"in punctuation: {twins['punctuation']:,}; with stray whitespace: {len(stray):,}"
     advice = f"unite the names of {plural} (--clean OUT --unite all): two spellings are learned as two {plural}"
     numbers = {"alike": sum(twins.values()), **twins, "stray": len(stray)}
     return Finding(f"names of {plural}", text, level, advice, numbers, [*examples, *map(repr, stray[:EXAMPLES])])

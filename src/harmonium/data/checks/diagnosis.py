@@ -1,0 +1,145 @@
+"""The diagnosis of a graph: findings with a verdict, and relations that say the same.
+
+Most checks ask which relations hold between the same two entities, in the same or the other direction. `mine_rules`
+answers that by counting; leaks and redundant relations both use its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from harmonium.data.checks.contradictions import Contradictions
+from harmonium.data.checks.findings import BOUNDS, LEVELS, Finding, find_all
+from harmonium.data.graph import Graph
+from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
+from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.frames import markdown_table
+
+
+def diagnose(graph: Graph) -> Diagnosis:
+    """Run all checks. Facts that rules derive are looked for in test or, where there is none, in valid."""
+    rules = mine_rules(graph.facts(), graph.n_entities, graph.n_relations)
+    split = judged_split(graph)
+    implied, finds = find_implied(graph.splits[split], graph.train, rules, graph.n_entities)
+    return Diagnosis(
+        graph.name,
+        {name: len(triples) for name, triples in graph.splits.items()},
+        find_all(graph, split, implied),
+        _redundant_relations(graph, rules, finds),
+        tuple(map(str, graph.notes)),
+    )
+
+
+def judged_split(graph: Graph) -> Literal["test", "valid"]:
+    """The held-out facts that leaks are looked for in: test, or valid where there is no test."""
+    return "test" if len(graph.test) or not len(graph.valid) else "valid"
+
+
+@dataclass(frozen=True)
+class Diagnosis(Displayed):
+    """The findings of all checks of a graph, with a verdict: ok, warning or leaking."""
+
+    graph: str
+    triples: dict[str, int]
+    findings: Sequence[Finding]
+    relations: Sequence[dict[str, Any]]  # kind, relation, other, share, pairs, finds: most test facts found first
+    notes: Sequence[str] = ()
+    rule_baseline: dict[str, Any] | None = None  # metrics and protocol of rules alone; None: nothing to rank
+    cleaned: dict[str, Any] | None = None  # what `clean_copy` left out, and where the copy is
+    since: Contradictions | None = None  # facts that contradict an older version
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.graph}: {self.verdict}", self.reason)
+
+    @property
+    def verdict(self) -> str:
+        return max((finding.level for finding in self.findings), key=LEVELS.index)
+
+    def _finding(self, name: str) -> Finding:
+        return next(finding for finding in self.findings if finding.name == name)
+
+    @property
+    def _decisive(self) -> list[Finding]:
+        """The findings at the level of the verdict; if that is ok, symmetry where it gives many test facts away."""
+        if self.verdict != "ok":
+            return [finding for finding in self.findings if finding.level == self.verdict]
+        symmetry = self._finding("symmetric leakage")
+        return [symmetry] if symmetry.numbers["share"] > BOUNDS["redundant"][0] else []
+
+    @property
+    def reason(self) -> str:
+        """The reason for the verdict, in one sentence."""
+        texts = "; ".join(finding.text for finding in self._decisive)
+        if self.verdict != "ok":
+            return texts
+        if not self.triples["valid"] and not self.triples["test"]:
+            return "there are no valid or test facts to leak"
+        share = self._finding("redundant relations").numbers["share"]
+        ok = f"no fact is in two splits and {share:.1%} of test facts follow from another relation in train"
+        return f"{ok}; still, {texts}" if texts else ok
+
+    @property
+    def advice(self) -> str:
+        return "; ".join(finding.advice for finding in self._decisive) or "nothing"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph": self.graph,
+            "triples": self.triples,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "advice": self.advice,
+            "findings": [asdict(finding) for finding in self.findings],
+            "relations": list(self.relations),
+            "rule_baseline": self.rule_baseline,
+            "notes": list(self.notes),
+            "cleaned": self.cleaned,
+            **({"since": self.since.to_json()} if self.since else {}),
+        }
+
+    def to_markdown(self, top: int = 20) -> str:
+        """A page of Markdown: verdict, findings, redundant relations, what rules alone score."""
+        lines = [f"**{self.verdict}**: {self.reason}.", "", f"What to do: {self.advice}.", ""]
+        lines += markdown_table(["", "check", "result"], [[f.level, f.name, f.sentence] for f in self.findings])
+        if self.relations:
+            lines += ["", *markdown_table(*self.relation_table(top))]
+        if self.rule_baseline:
+            metrics, protocol = self.rule_baseline["metrics"], self.rule_baseline["protocol"]
+            row = ["rules alone", *(f"{value:.3f}" for value in metrics.values())]
+            lines += ["", *markdown_table(["", *metrics], [row]), "", f"Protocol: {protocol}."]
+        if self.since:
+            lines += ["", f"{self.since.sentence}.", ""]
+            lines += markdown_table([*self.since.COLUMNS], [[*row.values()] for row in self.since.rows])
+        return "\n".join(lines) + "\n"
+
+    def relation_table(self, top: int) -> tuple[list[str], list[list[Any]]]:
+        """Columns and rows of the redundant relations."""
+        rows = []
+        for row in self.relations[:top]:
+            other = "itself" if row["kind"] == "symmetric" else row["other"]
+            rows.append([row["kind"], row["relation"], other, f"{row['share']:.0%}", row["pairs"], row["finds"]])
+        return ["kind", "relation", "and", "shared", "pairs", "finds"], rows
+
+
+def _redundant_relations(graph: Graph, rules: Rules, finds: Tensor) -> list[dict[str, Any]]:
+    """The rules by name, both directions of a mutual one in one row; symmetric relations too."""
+    rows: dict[tuple[int, int, int], dict[str, Any]] = {}
+    names = graph.relations.titles()
+    columns = (rules.kind, rules.body, rules.head, rules.confidence, rules.support, finds)
+    for kind, body, head, share, pairs, hits in zip(*(column.tolist() for column in columns), strict=True):
+        first, second = (min(body, head), max(body, head)) if KINDS[kind] in ("inverse", "duplicate") else (body, head)
+        row = {
+            "kind": KINDS[kind],
+            "relation": names[first],
+            "other": names[second],
+            "share": share,
+            "pairs": round(pairs),
+        }
+        row = rows.setdefault((kind, first, second), row | {"finds": 0})
+        row["share"] = min(share, row["share"])
+        row["finds"] += hits
+    return sorted(rows.values(), key=lambda row: (-row["finds"], -row["pairs"], row["relation"], row["other"]))
