@@ -11,8 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reproduce import commit
-
 from harmonium import doctor, load
 from harmonium.data.checks.diagnosis import Diagnosis
 from harmonium.run.environment import environment
@@ -46,7 +44,7 @@ def main() -> None:
             if diagnosis.verdict == "leaking":
                 rows[f"{name}, cleaned"] = row(doctor(copy), load(copy).n_relations)
         print(name, rows[name]["verdict"], flush=True)
-    about = {"command": "python benchmarks/bench_doctor.py results/doctor.json", "commit": commit()}
+    about = {"command": "python benchmarks/bench_doctor.py results/doctor.json"}
     about |= {"environment": environment(), "graphs": rows}
     Path(sys.argv[1]).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from make_graph import make
-from reproduce import commit
 
 from harmonium.run.environment import environment
 
@@ -78,7 +77,11 @@ def main() -> None:
     row |= {**json.loads(answer), "build": build, "ask": ask, "import": imports}
     kept = json.loads(given.out.read_text(encoding="utf-8"))["graphs"] if given.out.exists() else {}
     command = f"python benchmarks/bench_large.py {given.out} --triples N --entities M"  # each row is one such run
-    about = {"command": command, "commit": commit(), "environment": environment() | {"device": "CPU, 1 thread"}}
+    about = {
+        "command": command,
+        "commit": environment().get("commit"),
+        "environment": environment() | {"device": "CPU, 1 thread"},
+    }
     rows = dict(sorted((kept | {str(given.triples): row}).items(), key=lambda pair: int(pair[0])))
     given.out.write_text(json.dumps(about | {"graphs": rows}, indent=1) + "\n", encoding="utf-8")
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
-from reproduce import commit
 
 import harmonium
 from harmonium.model.harmony import Harmony
@@ -270,7 +269,6 @@ def add_long(out: Path, count: int, seed: int) -> None:
     """Add the measurement of memory to a file of the others."""
     about = {
         "command": f"python benchmarks/bench_serve.py {out} --long {count}",
-        "commit": commit(),
         "environment": environment(),
         "shares": LONG_SHARES,
         "load_before": os.getloadavg()[0],
@@ -288,7 +286,6 @@ def measure_all(chosen: argparse.Namespace) -> None:
     about = {
         "command": f"python benchmarks/bench_serve.py {chosen.out} {' '.join(run.name for run in chosen.runs)}".strip()
         + f" --requests {chosen.requests} --fewer {chosen.fewer} --clients {chosen.clients} --crowd {chosen.crowd}",
-        "commit": commit(),
         "environment": environment(),
         "cores": os.cpu_count(),
         "seed": chosen.seed,

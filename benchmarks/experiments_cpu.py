@@ -18,7 +18,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from reproduce import commit, reproduce
 
 from harmonium import load
 from harmonium.analysis.neighbours import entity_neighbours
@@ -29,6 +28,7 @@ from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.paper.density import density as density_of
 from harmonium.paper.gain import gain as measure_gain
+from harmonium.paper.reproduce import reproduce
 from harmonium.run import checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
@@ -161,7 +161,11 @@ def main() -> None:
     }
     for name in chosen.parts:
         started = time.perf_counter()
-        made = {"what": " ".join(PARTS[name].__doc__.split()), "commit": commit(), "load": os.getloadavg()[0]}
+        made = {
+            "what": " ".join(PARTS[name].__doc__.split()),
+            "commit": environment().get("commit"),
+            "load": os.getloadavg()[0],
+        }
         measured[name] = made | PARTS[name](chosen) | {"wall_seconds": round(time.perf_counter() - started, 1)}
         print(name, json.dumps(measured[name], indent=1), flush=True)
         chosen.out.write_text(json.dumps(measured, indent=1, allow_nan=False) + "\n", encoding="utf-8")

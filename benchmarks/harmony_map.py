@@ -25,7 +25,6 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import records
 from harmony_uses import Experiment, Families, Measured, Setup, classification, joint, likelihood, noise, rare
 from role_retrieval import paper_roles, roles
 
@@ -34,6 +33,7 @@ from harmonium.data.datasets import load
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import describe_protocol
 from harmonium.evaluation.significance import compare_paired
+from harmonium.paper import records
 from harmonium.run.environment import environment
 from harmonium.runtime import tensor_file
 from harmonium.runtime.device import pick_device

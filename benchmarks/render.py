@@ -16,12 +16,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import records
-from paper_rows import CONTROLS, published
-from records import Record
 
 from harmonium.config.settings import EvaluateConfig
 from harmonium.evaluation.evaluation import describe_protocol
+from harmonium.paper import records, tables
+from harmonium.paper.records import Record
+from harmonium.paper.rows import CONTROLS, published
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_DATASETS = ("FB15K", "WN18")
@@ -532,7 +532,7 @@ def kept(name: str, dataset: str | None = None) -> list[Record]:
 
 
 def options(group: list[Record]) -> str:
-    """The options that make a line again, after `python benchmarks/reproduce.py EXPERIMENT --dataset DATASET`."""
+    """The options that make a line again, after `harmonium paper table EXPERIMENT --dataset DATASET`."""
     seeds = ",".join(str(record["seed"]) for record in group)
     tail = group[0]["command"].partition(" --rows ")[2].replace(f"--seeds {group[0]['seed']}", f"--seeds {seeds}")
     return f"`--rows {tail}`"
@@ -550,17 +550,15 @@ def models(name: str, dataset: str | None) -> str:
     """A table per dataset: published, faithful, calibrated; both protocols and the options in the same line."""
     parts = []
     for data, group in _by_dataset(kept(name, dataset)).items():
-        head, rows = records.model_table(group, METRICS)
-        by_label = {(records.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(group).values()}
+        head, rows = tables.model_table(group, METRICS)
+        by_label = {(tables.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(group).values()}
         for row in rows:
             seeds = by_label.get((row[0], row[1].split(",")[0]))
             row.append(options(seeds) if seeds else "")
             row[-2] = {"+": f"reached ({row[-2]})", "-": f"not reached ({row[-2]})"}.get(row[-2][:1], "")
         head[-1] = "published MRR, typed"
         protocol = describe_protocol(EvaluateConfig(**{k: v for k, v in group[0]["protocol"].items() if k != "filter"}))
-        about = (
-            f"`python benchmarks/reproduce.py {name} --dataset {data}` with a line's options makes that line again. "
-        )
+        about = f"`harmonium paper table {name} --dataset {data}` with a line's options makes that line again. "
         about += f"First five metrics: {protocol}; full: all entities, realistic ties. {origin(group)}"
         title = f"**{data}**\n\n" if dataset in ("other", None) else ""
         parts.append(f"{title}{table([*head, 'options'], rows)}\n\n{about}")
@@ -571,7 +569,7 @@ def analysis(name: str) -> str:
     """The table of an analysis per dataset, and its command."""
     parts = []
     for data, group in _by_dataset(kept(name)).items():
-        rows = table(*records.TABLES[name](group))
+        rows = table(*tables.TABLES[name](group))
         parts.append(f"**{data}**\n\n{rows}\n\n`{group[0]['command']}`. {origin(group)}")
     return "\n\n".join(parts) or NOT_YET
 
@@ -588,8 +586,8 @@ def controls(question: str) -> str:
     for data, group in _by_dataset(kept("controls")).items():
         selected = sorted((record for record in group if record["row"].split("/")[1] in names), key=order)
         if selected:
-            about = f"`python benchmarks/reproduce.py controls --dataset {data}`, d = {selected[0]['dim']}. "
-            parts.append(f"**{data}**\n\n{table(*records.control_table(selected))}\n\n{about}{origin(selected)}")
+            about = f"`harmonium paper table controls --dataset {data}`, d = {selected[0]['dim']}. "
+            parts.append(f"**{data}**\n\n{table(*tables.control_table(selected))}\n\n{about}{origin(selected)}")
     return "\n\n".join(parts) or NOT_YET
 
 

@@ -152,8 +152,8 @@ def role_spaces(setup: Setup) -> dict[str, dict[str, Space]]:
 
 def paper_roles(setup: Setup) -> list[Measured]:
     """The paper's HHolE with lambda = 1, W trained with the vectors, beside the same recipe with W = 0."""
-    harmonic = setup.train("controls/hole")
-    control = setup.train("controls/hole", "model.faithfulness=inf", "model.cap=1e-6")
+    harmonic = setup.train("paper/controls/hole")
+    control = setup.train("paper/controls/hole", "model.faithfulness=inf", "model.cap=1e-6")
     own = {"harmony": {"tokens": by_metric(Metric.of_tokens(harmonic.harmony))}}
     own |= {"its own composed vectors": {"Euclidean": by_metric(Metric()), "cosine": cosine_composed}}
     first = measure_roles(setup, harmonic, own)

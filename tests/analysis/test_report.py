@@ -33,6 +33,7 @@ from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony
 from harmonium.paper.dynamics import dynamics
+from harmonium.paper.figures import dynamics_figure, gain_figure
 from harmonium.paper.gain import gain
 from harmonium.run.run import History, Run
 from html_page import Page, count_printed_sheets, needs_chromium
@@ -79,7 +80,7 @@ def test_the_page_is_whole_and_asks_for_nothing(text: str) -> None:
 def test_it_can_be_read_without_seeing_it(text: str) -> None:
     page = Page(text)
     assert page.tags.count("h1") == 1
-    assert page.tags.count("svg") == page.tags.count("figure") == page.all("role").count("img") == 7
+    assert page.tags.count("svg") == page.tags.count("figure") == page.all("role").count("img") == 6
     assert all(page.all("aria-label"))
     assert page.tags.count("table") == page.tags.count("caption") == page.tags.count("thead")
     assert page.tags.count("th") == len(page.all("scope"))
@@ -161,7 +162,7 @@ def test_its_commands_make_the_run_and_its_numbers_again(run: Run, text: str, wi
     overrides = [train[i + 1] for i, part in enumerate(train) if part == "--set"]
     assert Config.read(None, [*overrides, "data=family"]) == run.config
     assert train[-2:] == ["--out", str(run.path)]
-    expected = {"evaluate": "--ties=optimistic", "gain": "--limit 100 --seed 3", "classify": "--seed 3"}
+    expected = {"evaluate": "--ties=optimistic", "classify": "--seed 3"}
     for command, options in expected.items():
         assert ["harmonium", command, str(run.path), *options.split()] in lines
 
@@ -311,8 +312,8 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
     ranks = Ranks(rank, zero, zero + 100, zero, zero.bool())
     gains = gain(run)
     for draw, *about in (
-        (figures.gain_figure, gains),
-        (figures.dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
+        (gain_figure, gains),
+        (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
         (figures.calibration_figure, calibration_for(run)),
         (figures.classification_figure, harmonium.classify(run)),
         (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),

@@ -1,4 +1,4 @@
-"""The commands neighbours, explain, dynamics, density, gain and report print what the library returns."""
+"""The commands neighbours, explain and report print what the library returns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import pytest
 
 import harmonium
 from command_line import FACT
-from harmonium.paper.density import density
-from harmonium.paper.dynamics import dynamics
-from harmonium.paper.gain import gain
 
 
 @pytest.mark.parametrize(
@@ -23,17 +20,13 @@ from harmonium.paper.gain import gain
         ("neighbours", harmonium.neighbours, ["--of", "entities"], {"of": "entities"}),
         ("explain", harmonium.explain, ["--count", 3], {"count": 3}),
         ("explain", harmonium.explain, ["--details", "--no-same-relation"], {"details": True, "same_relation": False}),
-        ("dynamics", dynamics, ["--steps", 3, "--samples", 7], {"steps": 3, "samples": 7}),
-        ("density", density, ["--count", 3], {"count": 3}),
-        ("gain", gain, ["--split", "test"], {"split": "test"}),
     ],
 )
 def test_json_is_that_of_the_library(
     call, run: Path, command: str, function: Callable[..., Any], options: list, arguments: dict
 ) -> None:
-    fact = () if command in ("density", "gain") else FACT
-    expected = function(run, *fact, **arguments).to_json()
-    assert json.loads(call(command, run, *fact, *options, "--format", "json").out) == json.loads(json.dumps(expected))
+    expected = function(run, *FACT, **arguments).to_json()
+    assert json.loads(call(command, run, *FACT, *options, "--format", "json").out) == json.loads(json.dumps(expected))
 
 
 def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
@@ -93,35 +86,6 @@ def test_explain_shows_how_the_score_comes_about(call, run: Path, tmp_path: Path
     assert f"{' · '.join(details.nearest[0].fact)} {details.nearest[0].distance:.3f}" in words
 
 
-def test_dynamics_from_start_to_end(call, run: Path, tmp_path: Path) -> None:
-    figure, expected = tmp_path / "climb.png", dynamics(run, *FACT).to_json()
-    words = call("dynamics", run, *FACT, "--plot", figure).words
-    assert words.startswith("person 7, next, person 8")
-    assert f" {expected['steps']} {expected['harmony'][-1]:.4f}" in words
-    assert f"{expected['optimum']:.4f}" in words
-    assert figure.stat().st_size > 1000
-
-
-def test_density_by_label(call, run: Path, tmp_path: Path) -> None:
-    file = tmp_path / "labelled.txt"
-    file.write_text("person 7\tnext\tperson 8\t1\nperson 7\tnext\tperson 3\t-1\n", encoding="utf-8")
-    assert "queries 2 2" in call("density", run, "--labelled", file).words
-    words, expected = call("density", run, "--no-typed").words, density(run, typed=False)
-    assert "queries 20 20" in words and "all entities" in words
-    for part in (expected.positives, expected.negatives):
-        assert f"{part.change.mean:+.3f} ± {part.change.standard_error:.3f}" in words
-        assert f"{part.by_relation[0]:+.3f} to {part.by_relation[1]:+.3f}" in words
-
-
-def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
-    figure, expected = tmp_path / "gain.png", gain(run, "test").to_json()
-    words = call("gain", run, "--split", "test", "--plot", figure).words
-    for part in expected["candidates"].values():
-        assert f"{part['spearman']['rank']['rho']:+.4f}" in words
-        assert f"MRR {part['mrr_before']:.3f} -> {part['mrr_after']:.3f}" in words
-    assert figure.stat().st_size > 1000
-
-
 def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "plain"
     options = ("--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
@@ -129,7 +93,7 @@ def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> N
     printed = call("neighbours", out, *FACT).out
     assert "nearest composed" in printed and "token" not in printed
     for command in (("density", out), ("gain", out), ("dynamics", out, *FACT)):
-        result = call(*command)
+        result = call("paper", *command)
         assert (result.code, "plain hole has no harmony" in result.err) == (2, True)
     words = call("explain", out, *FACT, "--details").words
     assert "note: " in words and "Directions" not in words

@@ -20,7 +20,9 @@ from harmonium.config.settings import describe
 from harmonium.data.formats import FOLDERS, WRITERS
 from harmonium.model.composition import Composition
 
-COMMANDS = typer.main.get_command(cli.app).commands
+GROUP = typer.main.get_command(cli.app).commands
+COMMANDS = {name: command for name, command in GROUP.items() if name != "paper"}
+COMMANDS |= {f"paper {name}": command for name, command in GROUP["paper"].commands.items()}
 WRITES_ONE_FILE = {"demo", "report", "serve"}  # and prints its name
 CALLS = {
     "train": [
@@ -44,9 +46,36 @@ CALLS = {
     "evaluate": ["{run}"],
     "neighbours": ["{run}", *FACT],
     "explain": ["{run}", *FACT],
-    "dynamics": ["{run}", *FACT],
-    "density": ["{run}"],
-    "gain": ["{run}"],
+    "paper table": [
+        "gain",
+        "--dataset",
+        "{space}/family",
+        "--scale",
+        "small",
+        "--rows",
+        "hhole-1",
+        "--runs",
+        "{tmp}",
+        "--set",
+        "model.entity_dim=4",
+        "--set",
+        "model.rank=none",
+    ],
+    "paper starts": [
+        "{space}/family",
+        "--seconds",
+        "0",
+        "--start",
+        "sum",
+        "--rows",
+        "hhole-1",
+        "--out",
+        "{tmp}/a.json",
+    ],
+    "paper neighbours": ["{run}"],
+    "paper dynamics": ["{run}", *FACT],
+    "paper density": ["{run}"],
+    "paper gain": ["{run}"],
     "diff": ["{run}", "{run}"],
     "review": ["{run}", "--judgements", "{tmp}/judged.sqlite"],
     "info": ["{run}"],
@@ -69,7 +98,7 @@ def test_every_format_can_be_parsed(call, workspace: Path, run: Path, tmp_path: 
     words = [word.format(space=workspace, run=run, tmp=tmp_path) for word in CALLS[name]]
     printed = {}
     for kind in FORMATS:
-        result = call(name, *words, "--format", kind)
+        result = call(*name.split(), *words, "--format", kind)
         assert result.code == 0, result.err
         printed[kind] = result.out
     assert json.loads(printed["json"]) == json.loads(printed["json"], parse_constant=pytest.fail)  # no NaN

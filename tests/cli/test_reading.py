@@ -16,7 +16,7 @@ from harmonium.data.tables.reading_options import Options
 from small import family
 
 GRAPH_COMMANDS = ("info", "doctor", "convert", "train", "plan", "complete", "update", "evaluate")
-FACT_COMMANDS = ("score", "predict", "classify", "density")
+FACT_COMMANDS = ("score", "predict", "classify", "paper density")
 
 
 def test_every_option_of_load_is_an_option_of_the_command_line() -> None:
@@ -25,7 +25,7 @@ def test_every_option_of_load_is_an_option_of_the_command_line() -> None:
 
 @pytest.mark.parametrize("command", [*GRAPH_COMMANDS, *FACT_COMMANDS])
 def test_every_command_that_reads_has_the_options(call, command: str) -> None:
-    text = call(command, "--help").out
+    text = call(*command.split(), "--help").out
     names = reading.GRAPH if command in GRAPH_COMMANDS else reading.FACTS
     for name in names:
         assert (reading.option_name(name) in text) == (name != "separator")  # another name of --delimiter

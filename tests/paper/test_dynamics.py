@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from harmonium.analysis.figures import dynamics_figure
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.paper.dynamics import TOLERANCE, Dynamics
 from harmonium.paper.dynamics import dynamics as dynamics_of
+from harmonium.paper.figures import dynamics_figure
 from small import make_run, random_model
 
 

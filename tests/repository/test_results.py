@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import records
 import render
-from paper_rows import RECIPES, published
 
 from harmonium.config.settings import Config
+from harmonium.paper import records
+from harmonium.paper.rows import RECIPES, published
 
 ROOT = Path(__file__).parents[2]
 RECORD = {"table", "dataset", "row", "variant", "model", "lambda", "dim", "seed", "settings", "command", "commit"}
@@ -43,7 +43,7 @@ def test_results_name_their_command_and_device(path: Path) -> None:
             assert " --dataset " in record["command"]
         else:
             assert set(record) >= {*RECORD, "device", "seconds"}
-            assert record["command"].startswith(f"python benchmarks/reproduce.py {path.stem} ")
+            assert record["command"].startswith(f"harmonium paper table {path.stem} ")
 
 
 @pytest.mark.parametrize("name", ["table1", "htpr", "controls"])
@@ -54,7 +54,7 @@ def test_records_have_both_protocols_and_the_published_numbers(name: str) -> Non
         assert (record["protocol"]["candidates"], record["protocol"]["ties"]) == ("typed-all", "pessimistic")
         assert (record["full"]["protocol"]["candidates"], record["full"]["protocol"]["ties"]) == ("full", "realistic")
         assert record["full"]["mrr"] <= record["mrr"] + 0.02  # more candidates, other ties
-        if (RECIPES / "paper" / record["dataset"]).is_dir() and name == "table1":
+        if (RECIPES / record["dataset"]).is_dir() and name == "table1":
             expected = published(record["dataset"], record["row"])
             assert record["published"] == {key: value for key, value in expected.items() if key != "table"}
 
@@ -69,7 +69,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make_record(
     row: str, variant: str, mrr: float, seed: int = 0, table: str = "table1", **more: Any
 ) -> records.Record:
-    recipe = RECIPES / (f"paper/FB15K/{row}.toml" if table == "table1" else f"controls/{row.split('/')[0]}.toml")
+    recipe = RECIPES / (f"FB15K/{row}.toml" if table == "table1" else f"controls/{row.split('/')[0]}.toml")
     settings = records.settings(Config.read(recipe))
     metrics = {"mr": 20.0, "mrr": mrr, "hits@1": 0.5, "hits@3": 0.6, "hits@10": 0.7}
     paper = published("FB15K", row) if table == "table1" else None

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.classify import Classification
     from harmonium.evaluation.metrics import Ranks
-    from harmonium.paper.dynamics import Dynamics
-    from harmonium.paper.gain import Gain
     from harmonium.run.run import History
 
 TRUE, OTHER, SELF, TEXT = "#1b7f5c", "#b9c0c8", "#d1495b", "#555555"
@@ -56,7 +54,7 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def _save(figure: Any, path: Path) -> Path:
+def save(figure: Any, path: Path) -> Path:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     with create_file(path) as file:
@@ -64,7 +62,7 @@ def _save(figure: Any, path: Path) -> Path:
     return path
 
 
-def _legend(axes: Any) -> None:
+def legend(axes: Any) -> None:
     """The legend of a panel below its axes, where it hides nothing; none without labels."""
     from matplotlib.transforms import offset_copy
 
@@ -99,7 +97,7 @@ def guises_figure(
     names = ", ".join(dict.fromkeys(graph.entities.name(int(triple[slot])) for triple in triples))
     title = f"The guises of {names}: green triplets are known facts; the {count} nearest are numbered (rank as answer)"
     figure.suptitle("\n".join(textwrap.wrap(title, 40 * len(triples) + 10)), parse_math=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
@@ -128,55 +126,6 @@ def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def gain_figure(gain: Gain, path: Path, bins: int = 10) -> Path:
-    """The mean change of reciprocal rank over the quantiles of harmony gain, for each kind of candidates."""
-    figure = new_figure(5 * len(gain.changes), 4.9)
-    panels = figure.subplots(1, len(gain.changes), squeeze=False)[0]
-    for axes, (name, change) in zip(panels, gain.changes.items(), strict=True):
-        changed = change.raw != 0
-        everything = torch.ones_like(changed)
-        for label, mask, colour in (("all queries", everything, TEXT), ("those whose rank changed", changed, TRUE)):
-            gains, changes = gain.gain[mask], change.reciprocal[mask]
-            parts = [part for part in gains.argsort().tensor_split(bins) if len(part)]
-            middle = [gains[part].median().item() for part in parts]
-            mean = [changes[part].mean().item() for part in parts]
-            error = [2 * changes[part].std(correction=0).item() / len(part) ** 0.5 for part in parts]
-            axes.errorbar(middle, mean, error, fmt="o-", ms=4, lw=1, color=colour, label=f"{label} ({len(gains):,})")
-        axes.axhline(0, color=OTHER, lw=1, zorder=0)
-        rho = change.correlations(gain.gain)
-        labels = zip(("rank", "1/rank", "changed"), rho.values(), strict=True)
-        correlations = ", ".join(f"{label} {correlation.rho:+.3f}" for label, correlation in labels)
-        axes.set_title(f"{name} candidates\nSpearman: {correlations}", fontsize=10)
-        axes.set(xlabel="harmony gain of the true triplet", ylabel="mean change of reciprocal rank")
-        _legend(axes)
-    figure.suptitle(f"Does gaining harmony gain rank? {gain.graph} {gain.protocol.split}")
-    return _save(figure, path)
-
-
-def dynamics_figure(dynamics: Dynamics, path: Path) -> Path:
-    """Harmony and distance to the token by step, and the path of h among samples of p(h|x)."""
-    figure = new_figure(11, 4.6)
-    rise, plane = figure.subplots(1, 2)
-    rise.plot(dynamics.harmony.tolist(), color=TRUE)
-    rise.axhline(dynamics.optimum, color=TRUE, lw=1, ls=":")
-    rise.set_xlabel("step")
-    rise.set_ylabel("harmony (dotted: the closed form)", color=TRUE)
-    distance = rise.twinx()
-    distance.semilogy(dynamics.distance.clamp(min=1e-300).tolist(), color=SELF)
-    distance.set_ylabel("distance to the closed form", color=SELF)
-    samples = (dynamics.samples - dynamics.token) @ dynamics.plane
-    steps = (dynamics.hidden - dynamics.token) @ dynamics.plane
-    plane.scatter(*samples.T.tolist(), s=8, color=OTHER, linewidths=0, label=f"{len(samples)} samples of p(h|x)")
-    plane.plot(*steps.T.tolist(), "o-", ms=3, color=TRUE, label="the path of h")
-    for name, x in (("composed x", steps[0, 0].item()), ("token", 0)):
-        plane.scatter([x], [0], s=50, color=SELF, zorder=3)
-        plane.annotate(name, (x, 0), (5, 6), textcoords="offset points", color=SELF, weight="bold")
-    plane.set(xlabel="from x to the token", ylabel="the widest direction across it")
-    _legend(plane)
-    figure.suptitle(", ".join(dynamics.triple), parse_math=False)
-    return _save(figure, path)
-
-
 def calibration_figure(calibration: Calibration, path: Path) -> Path:
     """The share of true answers against their probability, for each open slot; a panel for each kind of question."""
     from harmonium.answers.calibration.slot_calibration import Kind
@@ -197,9 +146,9 @@ def calibration_figure(calibration: Calibration, path: Path) -> Path:
             label = f"{slot}: {judged.true:,} true of {judged.answers:,}"
             axes.errorbar(probability, true, error, fmt="o-", ms=4, lw=1, color=colour, label=label)
         axes.set_xlabel("probability given (tenths with ten or more answers)")
-        _legend(axes)
+        legend(axes)
     panels[0].set(ylim=(-0.03, 1.03), ylabel="share of true answers (± two standard errors)")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def classification_figure(classification: Classification, path: Path) -> Path:
@@ -215,7 +164,7 @@ def classification_figure(classification: Classification, path: Path) -> Path:
     axes.set(xlabel="score minus the threshold of its relation", ylabel="facts")
     figure.legend(frameon=False, loc="outside lower center", ncols=2)
     axes.set_title(f"True or false? {classification.graph}: accuracy {classification.metrics['accuracy']:.3f}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def training_figure(history: History, metric: str, path: Path) -> Path:
@@ -235,7 +184,7 @@ def training_figure(history: History, metric: str, path: Path) -> Path:
         axes.set_ylim(bottom=0)
         axes.set(xlabel="epoch", ylabel=name)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
@@ -260,7 +209,7 @@ def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
     cumulative.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     cumulative.grid(color=OTHER, alpha=0.4, lw=0.5)
     figure.legend(*cumulative.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=len(ranks))
-    return _save(figure, path)
+    return save(figure, path)
 
 
 @torch.no_grad()
@@ -288,7 +237,7 @@ def spectrum_figure(harmony: Harmony, path: Path) -> Path:
         axes.set_ylim(top=3 * max(largest, values.max().item()))
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set(xlabel="eigenvalue, largest first", ylabel=f"of {name}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def explain_figure(explanation: Explanation, path: Path) -> Path:
@@ -320,7 +269,7 @@ def explain_figure(explanation: Explanation, path: Path) -> Path:
         axes.spines["left"].set_visible(False)
     ranks = ", ".join(f"#{rank:,g} as {side}" for side, rank in explanation.rank.items())
     figure.suptitle(f"{', '.join(explanation.triple)}\nscore {explanation.score:.3f}, {ranks}", fontsize=11)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 # Inline SVG -----------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from harmonium.evaluation.metrics import METRICS, Ranks
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
-from harmonium.paper.gain import gain as measure_gain
 from harmonium.run import manifest as manifests
 from harmonium.run.run import Run, open_run
 
@@ -56,7 +55,7 @@ def report(
 ) -> Path:
     """Write one self-contained HTML page about a run; default: RUN/report.html.
 
-    Ranks and harmony gain are of at most `limit` queries, a sample by `seed`; metrics are those of the run, of all queries.
+    Ranks are of at most `limit` queries, a sample by `seed`; metrics are those of the run, of all queries.
     `fact` is the head, relation and tail whose neighbourhood is drawn (default: chosen from the training facts).
 
     >>> harmonium.report("runs/demo")
@@ -83,7 +82,6 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
         "figure_spectrum": _or_reason(lambda: inline_svg("spectrum", figures.spectrum_figure, run.model.harmony)),
     }
     parts: dict[str, tuple[Any, Callable[..., Path]]] = {  # what it shows, or why it cannot be shown
-        "gain": (_or_reason(lambda: measure_gain(run, limit=limit, seed=seed, progress=progress)), figures.gain_figure),
         "classification": (_or_reason(lambda: classify(run, seed=seed)), figures.classification_figure),
         "calibration": (_or_reason(lambda: _calibration(run)), figures.calibration_figure),
     }
@@ -260,7 +258,6 @@ def _commands(run: Run, limit: int, seed: int, triples: Sequence[Triples]) -> di
             overrides += ["--set", f"{row['key']}={row['value'].strip(chr(34))}"]
     commands = {
         "train": [[*plugin, "train", "--data", run.config.data, *overrides, "--out", folder]],
-        "gain": [["gain", folder, "--limit", str(limit), "--seed", str(seed)]],
         "doctor": [["doctor", run.config.data]],
         "classify": [["classify", folder, "--seed", str(seed)]],
         "calibrate": [["calibrate", folder]],

@@ -1,22 +1,18 @@
-"""Commands that show what was learned: neighbours, explain, dynamics, density, gain, report, serve."""
+"""Commands that show what was learned: neighbours, explain, report, serve."""
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
 from harmonium.cli.display.analyses import (
-    show_density,
-    show_dynamics,
     show_explanation,
-    show_gain,
     show_neighbourhood,
 )
-from harmonium.cli.display.rows import density_rows, dynamics_rows, explanation_rows, gain_rows
+from harmonium.cli.display.rows import explanation_rows
 from harmonium.cli.options import choice, flag, option
-from harmonium.cli.reading import counting, reads_facts
 from harmonium.cli.review import Judgements, QueueOrder, QueueSize, user_name
 from harmonium.errors import HarmoniumError
 
@@ -86,84 +82,6 @@ def explain(
     if plot:
         figures.explain_figure(explanation, plot)
     console.output(explanation, output_format, show_explanation, explanation_rows)
-
-
-@command("Analyse")
-def dynamics(
-    run: options.RunFolder,
-    head: options.Head,
-    relation: options.Relation,
-    tail: options.Tail,
-    steps: Annotated[int | None, option("N", "Steps of the network; default: until it has converged.", min=1)] = None,
-    samples: Annotated[int, option("N", "Number of states sampled from p(h|x).", min=1)] = 500,
-    seed: options.Seed = 0,
-    plot: options.Figure = None,
-    output_format: options.Format = "table",
-) -> None:
-    """Show how the network moves, step by step, from the composed vector of a fact to its token.
-
-    Example: harmonium dynamics runs/demo Switzerland "official language" French --plot climb.png
-    """
-    from harmonium.analysis import figures
-    from harmonium.paper.dynamics import dynamics
-
-    trajectory = dynamics(run, head, relation, tail, steps, samples, seed)
-    if plot:
-        figures.dynamics_figure(trajectory, plot)
-    console.output(trajectory, output_format, show_dynamics, dynamics_rows)
-
-
-@command("Analyse")
-@reads_facts
-def density(
-    run: options.RunFolder,
-    labelled: Annotated[
-        Path | None, option("FILE", "Lines of head, relation, tail, 1 or -1; default: test facts and negatives.")
-    ] = None,
-    count: options.Count = 5,
-    typed: options.Typed = True,
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    output_format: options.Format = "table",
-    *,
-    reading: dict[str, Any],
-) -> None:
-    """Count known facts among the nearest neighbours of true and of false facts, by composed vector and by token.
-
-    Example: harmonium density runs/demo
-    """
-    from harmonium.paper.density import density
-
-    with console.bar("searching neighbours") as progress:
-        skipped = counting(reading)
-        densities = density(run, labelled, count, typed, seed, device, progress, **reading)
-    console.warnings(skipped.notes())
-    console.output(densities, output_format, show_density, density_rows)
-
-
-@command("Analyse")
-def gain(
-    run: options.RunFolder,
-    split: options.Split = "valid",
-    limit: options.Limit = 100_000,
-    ties: options.Ties = "realistic",
-    seed: options.Seed = 0,
-    device: options.Device = "auto",
-    plot: options.Figure = None,
-    output_format: options.Format = "table",
-) -> None:
-    """Test whether the facts that gain most harmony from composed vector to token also gain rank.
-
-    Example: harmonium gain runs/demo --plot gain.png
-    """
-    from harmonium.analysis import figures
-    from harmonium.paper.gain import gain
-
-    with console.bar("ranking") as progress:
-        gains = gain(run, split, limit, ties, seed, device, progress)
-    if plot:
-        figures.gain_figure(gains, plot)
-    console.output(gains, output_format, show_gain, gain_rows)
 
 
 @command("Analyse")

@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import harmonium.cli
-from harmonium.cli import console
+from harmonium.cli import console, paper
 from harmonium.cli.commands import COMMANDS
 from harmonium.cli.options import flag, option
 from harmonium.errors import HarmoniumError, Interrupted, PeerError
@@ -65,6 +65,13 @@ for module in pkgutil.iter_modules(harmonium.cli.__path__):  # so that every com
 for group, commands in COMMANDS.items():
     for command in commands:
         app.command(cls=Command, rich_help_panel=group)(command)
+
+paper_app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Reproduce the tables, figures and claims of Lalisse & Smolensky."
+)
+for command in paper.COMMANDS:
+    paper_app.command(cls=Command)(command)
+app.add_typer(paper_app, name="paper", rich_help_panel="Analyse")
 
 
 @app.callback(invoke_without_command=True)

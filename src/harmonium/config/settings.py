@@ -20,6 +20,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import read_text, refuse_pickle
 
 RECIPES = Path(__file__).parent / "recipes"
+PAPER_RECIPES = Path(__file__).parents[1] / "paper" / "recipes"  # named paper/FB15K/hhole-1, ...
 MOST_DIMENSIONS = 2**16
 MOST_SHOWN = 10**5  # larger upper bounds only guard against mistakes, and are not shown
 MOST_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch ends the process
@@ -321,9 +322,11 @@ def allowed_values(kind: type, name: str) -> tuple[str, ...]:
     return tuple(typing.get_args(typing.get_type_hints(kind)[name]))
 
 
-def recipes() -> list[str]:
-    """The names of the recipes in the package, such as paper/FB15K/hhole-1."""
-    return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".toml") for path in RECIPES.rglob("*.toml"))
+def recipes() -> dict[str, Path]:
+    """The recipes in the package: their files by name, such as paper/FB15K/hhole-1."""
+    files = {path.relative_to(RECIPES): path for path in RECIPES.rglob("*.toml")}
+    files |= {Path("paper", path.relative_to(PAPER_RECIPES)): path for path in PAPER_RECIPES.rglob("*.toml")}
+    return {name.as_posix().removesuffix(".toml"): files[name] for name in sorted(files)}
 
 
 def presets() -> list[str]:
@@ -352,9 +355,10 @@ def _find(source: str | Path) -> Path:
     with suppress(OSError):  # a name may be too long for a file
         if Path(source).exists():
             return Path(source)
-    if name in recipes():
-        return RECIPES / f"{name}.toml"
-    near = difflib.get_close_matches(name, recipes(), n=3, cutoff=0.3)
+    files = recipes()
+    if name in files:
+        return files[name]
+    near = difflib.get_close_matches(name, files, n=3, cutoff=0.3)
     hint = f"; similar: {', '.join(near)}" if near else ""
     raise HarmoniumError(f"{source}: cannot be read (No such file or directory), and no recipe has this name{hint}")
 

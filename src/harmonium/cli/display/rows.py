@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.classify import Classification, LabelledFact
     from harmonium.data.checks.diagnosis import Diagnosis
-    from harmonium.paper.density import Density
-    from harmonium.paper.dynamics import Dynamics
-    from harmonium.paper.gain import Gain
     from harmonium.training.search.planning import Plan
 
 Rows = list[dict[str, Any]]
@@ -84,31 +81,6 @@ def explanation_rows(explanation: Explanation) -> Rows:
     return rows + [
         {"kind": "single", **dict(zip(FACT, each.fact, strict=True)), "rank_without": None, "effect": each.effect}
         for each in explanation.reasons
-    ]
-
-
-def dynamics_rows(dynamics: Dynamics) -> Rows:
-    columns = dynamics.harmony.tolist(), dynamics.coherence.tolist(), dynamics.distance.tolist()
-    return [
-        {"step": step, "harmony": harmony, "core_harmony": core, "distance": distance}
-        for step, (harmony, core, distance) in enumerate(zip(*columns, strict=True))
-    ]
-
-
-def density_rows(density: Density) -> Rows:
-    rows = []
-    for name, part in (("true", density.positives), ("false", density.negatives)):
-        counts = {"triplets": name, "queries": part.queries, "composed": part.composed, "token": part.token}
-        change = {"change": part.change.mean, "standard_error": part.change.standard_error, "t": part.change.t}
-        rows.append(counts | change | {"by_triplet": part.by_triplet, "by_relation": part.by_relation})
-    return rows
-
-
-def gain_rows(gain: Gain) -> Rows:
-    return [
-        {"candidates": name, "change_of": kind, **correlation}
-        for name, part in gain.to_json()["candidates"].items()
-        for kind, correlation in part["spearman"].items()
     ]
 
 

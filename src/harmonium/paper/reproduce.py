@@ -1,49 +1,40 @@
 """Rerun the paper's tables, controls and analyses: train what is missing, record it with the published numbers.
 
-    python benchmarks/reproduce.py table1 --dataset FB15K --rows hhole-1 --seeds 0,1
+An interrupted run continues from its checkpoint; a record with the same settings is not made again.
 
-An interrupted run continues from its checkpoint; a record with the same settings is not made again. Needs only torch,
-numpy, scipy and safetensors.
+    harmonium paper table table1 --dataset FB15K --rows hhole-1 --seeds 0,1
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import records
-import torch
-from paper_rows import VARIANTS, Row, control_rows, paper_rows
-from records import METRICS, Record
-
-import harmonium
+from harmonium.analysis.neighbours import neighbours
+from harmonium.answers.classify import classify
 from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load, locate
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model, title
+from harmonium.paper import records
 from harmonium.paper.density import density as measure_density
 from harmonium.paper.gain import gain as measure_gain
+from harmonium.paper.guises import guises
+from harmonium.paper.records import METRICS, Record
+from harmonium.paper.rows import VARIANTS, Row, control_rows, paper_rows
 from harmonium.run import checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.run import Run
-from harmonium.runtime.allocator import keep_freed_memory
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.folders import is_unfinished
 from harmonium.training.fit import fit
@@ -51,15 +42,6 @@ from harmonium.training.state import Progress
 
 TABLES = ("table1", "htpr")
 STANDARD = EvaluateConfig()  # reported in addition to the recipe's protocol: all entities, realistic ties
-OFFICE = (
-    "/government/politician/government_positions_held./government/government_position_held/office_position_or_title"
-)
-GUISES = [  # the triplets of the paper's tables: heads, relation, tails, by their identifiers in FB15K
-    # George W. Bush, Barack Obama, John McCain, Al Gore as President of the United States
-    (["/m/09b6zr", "/m/02mjmr", "/m/0bymv", "/m/0d05fv"], OFFICE, ["/m/060d2"]),
-    # Bob Dylan as singer-songwriter, screenwriter, disc jockey, writer
-    (["/m/01vrncs"], "/people/person/profession", ["/m/016z4k", "/m/0dxtg", "/m/02dsz", "/m/0cbd2"]),
-]
 
 
 def reproduce(
@@ -134,9 +116,10 @@ class Job:
     def header(self, experiment: str) -> Record:
         """The fields every record has: which run this is and how to make it again."""
         variant = "" if self.row.table == "controls" else f" --variant {self.row.variant}"
-        command = f"python benchmarks/reproduce.py {experiment} --dataset {shlex.quote(self.graph.name)}"
+        command = f"harmonium paper table {experiment} --dataset {shlex.quote(self.graph.name)}"
         command += f" --rows {self.row.name}{variant} --seeds {self.seed} {self.options}"
         settings = records.settings(self.config)
+        about = environment(pick_device(self.config.train.device))
         return {
             "table": experiment,
             "dataset": self.graph.name,
@@ -149,8 +132,8 @@ class Job:
             "seed": self.seed,
             "settings": settings,
             "command": command.strip(),
-            "commit": commit(),
-            "device": environment(pick_device(self.config.train.device))["device"],
+            "commit": about.get("commit"),
+            "device": about["device"],
         }
 
     def earlier(self, path: Path) -> Record | None:
@@ -267,22 +250,11 @@ def brief(record: Record) -> str:
     return f"MRR {record['mrr']:.3f} typed{published}, {record['full']['mrr']:.3f} full"
 
 
-@cache
-def commit() -> str | None:
-    """The commit of the source tree: HARMONIUM_COMMIT, or from git."""
-    if os.environ.get("HARMONIUM_COMMIT"):
-        return os.environ["HARMONIUM_COMMIT"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return None
-
-
 # Analyses of a trained run -------------------------------------------------------------------------------------------
 
 
 def neighbourhoods(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
-    return {"neighbourhoods": [harmonium.neighbours(run, *triple).to_json() for triple in guises(run.graph)]}
+    return {"neighbourhoods": [neighbours(run, *triple).to_json() for triple in guises(run.graph)]}
 
 
 def density(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
@@ -294,7 +266,7 @@ def gain(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
 
 
 def classification(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
-    measured = harmonium.classify(run, labelled, device=device).to_json()
+    measured = classify(run, labelled, device=device).to_json()
     return {name: value for name, value in measured.items() if name not in ("thresholds", "by_relation")}
 
 
@@ -305,35 +277,6 @@ ANALYSES: dict[str, Callable[[Run, Path | None, str], dict[str, Any]]] = {
     "classification": classification,
 }
 EXPERIMENTS = (*TABLES, "controls", *ANALYSES)
-
-
-def guises(graph: Graph, count: int = 4) -> list[tuple[str, str, str]]:
-    """The triplets whose neighbourhoods are shown: the paper's or, on another graph, two entities in `count` guises each.
-
-    Those are heads of one relation with many tails that other heads share, so that neighbours can be true.
-    """
-    paper = [(h, relation, t) for heads, relation, tails in GUISES for h in heads for t in tails]
-    if {name for h, _, t in paper for name in (h, t)} <= set(graph.entities.ids) and OFFICE in graph.relations.ids:
-        return paper
-    facts = graph.facts()
-    sharing = torch.bincount(
-        graph.known_answers(Slot.HEAD).of(facts)[0], minlength=len(facts)
-    )  # (n,) heads of each guise
-    tails: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (relation, head) -> (heads that share it, tail)
-    for (h, r, t), heads in zip(facts.to_rows().tolist(), sharing.tolist(), strict=True):
-        tails.setdefault((r, h), []).append((min(heads, count + 1), t))
-    best: dict[
-        int, tuple[int, int, list[int]]
-    ] = {}  # relation -> how many heads share its best head's tails, head, tails
-    for (r, h), candidates in tails.items():
-        top = sorted(candidates, key=lambda guise: (-guise[0], guise[1]))[:count]
-        entry = (sum(heads - 1 for heads, _ in top), h, [t for _, t in top])
-        best[r] = max(best.get(r, entry), entry, key=lambda guise: (guise[0], -guise[1]))
-    by_head: dict[int, tuple[int, list[int]]] = {}
-    for r, (_, h, chosen) in sorted(best.items(), key=lambda entry: (-entry[1][0], entry[0])):
-        by_head.setdefault(h, (r, chosen))
-    names, relations = graph.entities.ids, graph.relations.ids
-    return [(names[h], relations[r], names[t]) for h, (r, chosen) in list(by_head.items())[:2] for t in chosen]
 
 
 def labelled_facts(dataset: str | Path, graph: Graph) -> Path | None:
@@ -371,44 +314,3 @@ def _select(rows: list[Row], patterns: Sequence[str]) -> list[Row]:
             names = dict.fromkeys(row.name for row in rows)
             raise HarmoniumError(f"--rows {pattern}: no such row; choose from {', '.join(names)}")
     return [row for row in rows if not patterns or any(fnmatch(row.name, pattern) for pattern in patterns)]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, run, print the records as a table or as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--dataset", default="FB15K", help="name, folder or file of a graph")
-    parser.add_argument(
-        "--rows", default="", help="rows or patterns such as hhole-*, separated by commas; default: all"
-    )
-    parser.add_argument(
-        "--variant",
-        help="faithful, authors, calibrated or both (without authors); default: both for tables, otherwise calibrated",
-    )
-    parser.add_argument("--seeds", default="0", help="random seeds, such as 0,1,2")
-    parser.add_argument("--scale", default="full", help="full, or small: a quick trial")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", default="runs/reproduce", help="folder for the run folders")
-    parser.add_argument("--results", help="folder for the records; default: results, with --scale small RUNS/results")
-    parser.add_argument("--json", action="store_true", help="print the records as JSON")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
-    options["rows"] = [row for row in options["rows"].split(",") if row]
-    if not all(seed.isdecimal() for seed in options["seeds"].split(",")):
-        raise HarmoniumError(f"--seeds are whole numbers such as 0,1,2, not '{options['seeds']}'")
-    options["seeds"] = [int(seed) for seed in options["seeds"].split(",")]
-    made = reproduce(**options, log=lambda text: print(text, file=sys.stderr))
-    if as_json:
-        print(json.dumps(records.plain(made), ensure_ascii=False))
-        return
-    columns, lines = records.TABLES[options["experiment"]](made)
-    for line in (columns, *lines):
-        print("\t".join(line))
-
-
-if __name__ == "__main__":
-    keep_freed_memory()
-    try:
-        main()
-    except (HarmoniumError, Interrupted) as error:
-        sys.exit(f"error: {error}")

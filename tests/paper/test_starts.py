@@ -1,20 +1,19 @@
-"""benchmarks/paper_start.py: which part of the authors' start and step matters."""
+"""Which part of the authors' start and step matters."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
-import paper_start as script
 import pytest
 import render
 import torch
-from paper_rows import AUTHORS, paper_rows
 
-import harmonium
+from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
+from harmonium.paper import starts as script
+from harmonium.paper.rows import AUTHORS, paper_rows
 from small import family
 
 SMALL = ["model.entity_dim=8", "train.batch_size=32", "train.negatives=4", "train.epochs=2"]
@@ -37,7 +36,7 @@ def test_the_authors_variant_is_the_faithful_recipe_with_three_settings() -> Non
 
 
 def test_all_parts_together_are_the_authors_variant() -> None:
-    config = script.cell_config("hhole-1", script.STARTS["authors"], [], 0, "cpu")
+    config = script.cell_config("hhole-1", script.STARTS["authors"])
     assert {f"model.initialisation={config.model.initialisation}", f"train.reduction={config.train.reduction}"} < set(
         AUTHORS
     )
@@ -47,9 +46,9 @@ def test_all_parts_together_are_the_authors_variant() -> None:
 @pytest.mark.parametrize("start", list(script.STARTS))
 def test_a_start_changes_what_its_name_says(start: str) -> None:
     parts = script.STARTS[start]
-    config = script.cell_config("hhole-1", parts, ["model.entity_dim=64"], 0, "cpu")
+    config = script.cell_config("hhole-1", parts, ["model.entity_dim=64"])
     model = build_model(config.model, 500, 20)
-    script.start_form(model, parts, 0)
+    script.initialise_form(model, parts, 0)
     assert (model.entity.norm(dim=1).mean().item() < 0.6) == ("tables" in parts)
     free = (model.harmony.free + model.harmony.free.T) / 2
     assert (free.norm().item() > 2) == ("W" in parts)
@@ -58,18 +57,17 @@ def test_a_start_changes_what_its_name_says(start: str) -> None:
 
 
 def test_cells_are_kept_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, out = tmp_path / "family.graph", tmp_path / "results" / "paper-start.json"
-    harmonium.convert(family(), graph)
+    graph, out = family(), tmp_path / "results" / "paper-start.json"
     for starts in (["faithful"], ["authors", "faithful"]):
-        arguments = [str(out), str(graph), "--rows", "hdistmult-inf", "--device", "cpu", "--starts", *starts]
-        monkeypatch.setattr(sys, "argv", ["paper_start.py", *arguments, "--set", *SMALL])
-        script.main()
+        made = script.compare_starts(graph, out, "a command", ["hdistmult-inf"], starts, overrides=SMALL, log=print)
+        assert [cell["start"] for cell in made] == starts
     result = json.loads(out.read_text(encoding="utf-8"))
     assert [cell["start"] for cell in result["cells"]] == ["authors", "faithful"]
-    assert all(cell["curve"][-1]["epoch"] == 2 and 0 < cell["typed"]["mrr"] <= 1 for cell in result["cells"])
-    assert all(str(tmp_path) not in cell["command"] for cell in result["cells"])
+    assert all(cell["epochs"] == 2 and 0 < cell["typed"]["mrr"] <= 1 for cell in result["cells"])
     monkeypatch.setattr(render, "ROOT", tmp_path)
     assert "| family | hdistmult-inf | tables, W, sum, two steps |" in render.paper_start()
+    with pytest.raises(HarmoniumError, match="no start 'other'; choose from faithful, tables"):
+        script.compare_starts(graph, out, "", starts=["other"])
 
 
 def test_the_part_between_frequent_entities() -> None:
@@ -84,5 +82,5 @@ def test_the_part_between_frequent_entities() -> None:
 
 def test_a_cell_ends_when_its_seconds_are_over() -> None:
     torch.manual_seed(0)
-    cell = script.run_cell("hdistmult-inf", "authors", family(), 0.0, [*SMALL, "train.epochs=1000"], 0, "cpu")
+    cell = script.run_cell("hdistmult-inf", "authors", family(), 0.0, [*SMALL, "train.epochs=1000"])
     assert cell["epochs"] < 1000 and "interrupted" in cell["stopped"]

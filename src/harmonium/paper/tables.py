@@ -1,111 +1,13 @@
-"""Records of reproductions: a JSON list per experiment, one object per run, identified by settings, shown as tables."""
+"""Records as tables: published numbers above ours, for the terminal and for docs/paper.md."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import os
-import statistics
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from harmonium.config.settings import Config
-from harmonium.errors import HarmoniumError
+from harmonium.paper.records import METRICS, Record, by_seeds, format_mean, mean
 
-Record = dict[str, Any]
 Table = tuple[list[str], list[list[str]]]  # columns, rows
-METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
-KEY = ("dataset", "row", "variant", "seed")  # one record each
-NOT_COMPARED = {  # settings that do not change the result
-    "data", "train.device", "train.threads", "train.checkpoint_minutes", "train.checkpoint_every", "train.checkpoint_keep",
-}  # fmt: skip
-
-
-def read(path: Path) -> list[Record]:
-    """The records of a file; empty if there is no file yet."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return []
-    except (OSError, json.JSONDecodeError) as error:
-        raise HarmoniumError(f"{path}: not a readable list of results ({error}); move it away") from error
-
-
-def keep(path: Path, record: Record) -> None:
-    """Add a record, replacing one of the same row, variant and seed; atomic."""
-    others = [other for other in read(path) if key(other) != key(record)]
-    records = sorted([*others, record], key=lambda r: tuple(map(str, key(r))))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(plain(records), indent=1, ensure_ascii=False, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise HarmoniumError(f"{path}: cannot be written ({error.strerror}); choose another --results") from error
-
-
-def key(record: Record) -> tuple[Any, ...]:
-    return tuple(record[name] for name in KEY)
-
-
-def plain(value: Any) -> Any:
-    """Strict JSON: infinity becomes the string inf, NaN becomes null."""
-    if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
-
-
-def settings(config: Config) -> dict[str, Any]:
-    return plain(dataclasses.asdict(config))
-
-
-def differences(record: Record, config: Config) -> list[str]:
-    """Settings that differ from those of the record, as `key=value`."""
-    before = _flat(settings(Config())) | _flat(record["settings"])  # settings newer than the record: their defaults
-    return [f"{k}={v}" for k, v in _flat(settings(config)).items() if k not in NOT_COMPARED and before[k] != v]
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
-
-
-def by_seeds(records: Iterable[Record]) -> dict[tuple[str, str, str], list[Record]]:
-    """(dataset, row, variant) -> its records, one per seed."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["dataset"], record["row"], record["variant"]), []).append(record)
-    return groups
-
-
-def mean(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean and the half-width of its 95 % interval by Student's t; no interval for one value."""
-    if len(values) < 2:
-        return values[0], None
-    from scipy.stats import t
-
-    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values), float(half)
-
-
-def format_mean(values: Sequence[float | None], digits: int = 3, sign: str = "") -> str:
-    """`0.837` or, over several seeds, `0.837 ± 0.002`."""
-    if any(value is None for value in values):
-        return "-"
-    middle, half = mean(values)
-    return f"{middle:{sign}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
-
-
-# Tables, for a terminal and for docs/results.md ----------------------------------------------------------------------
 
 
 def model_table(records: Sequence[Record], full: Sequence[str] = ("mrr", "hits@10")) -> Table:
@@ -183,7 +85,7 @@ def density_table(records: Sequence[Record]) -> Table:
             numbers = [f"{density['queries']:,}", f"{density['composed']:.3f}", f"{density['token']:.3f}"]
             change = f"{density['change']['mean']:+.3f} (t = {float(density['change']['t']):.1f})"
             rows.append([f"{_run_label(record)}: {name}", *numbers, paper, change, *intervals])
-    head = ["triplets", "queries", "composed", "token", "published change", "change", "by triplet", "by relation"]
+    head = ["triples", "queries", "composed", "token", "published change", "change", "by triple", "by relation"]
     return head, rows
 
 
@@ -209,14 +111,14 @@ def classification_table(records: Sequence[Record]) -> Table:
 
 
 def neighbourhood_table(records: Sequence[Record]) -> Table:
-    """Each triplet's nearest neighbours by composed vector and by token; true ones are ticked."""
+    """Each triple's nearest neighbours by composed vector and by token; true ones are ticked."""
     rows = []
     for record in records:
         for guise in record["neighbourhoods"]:
             sides = ("; ".join("✓ " * n["true"] + n["name"] for n in guise[side]) for side in ("composed", "token"))
             head, relation, tail = guise["triple"]
             rows.append(["✓ " * guise["true"] + f"{head}, {relation.rsplit('/', 1)[-1]}, {tail}", *sides])
-    return ["triplet", "nearest composed", "nearest token"], rows
+    return ["triple", "nearest composed", "nearest token"], rows
 
 
 def _run_label(record: Record) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import harmonium
 from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 
-RECIPES = Path(harmonium.__file__).parent / "config" / "recipes"
+RECIPES = Path(__file__).parent / "recipes"
 
 # The cap c on W that gives A = W S / 2 the same largest norm at every lambda: |A| <= c/2 / (1 - c/lambda) = a means
 # c = 2a / (1 + 2a/lambda); a = 1.5 is what the paper's cap gives at lambda = 1.
@@ -22,7 +21,7 @@ LARGEST_A = 1.5
 AUTHORS = ("model.initialisation=xavier", "train.reduction=sum", "train.alternate_sides=true")
 VARIANTS = ("faithful", "authors", "calibrated")
 LAMBDAS = (0.5, 1.0, 2.0, 5.0, 10.0, 50.0)
-# Where the gain comes from: settings on top of recipes/controls/*.toml (calibrated, lambda = 1), by question.
+# Where the gain comes from: settings on top of recipes/controls (calibrated, lambda = 1), by question.
 CONTROLS: dict[str, dict[str, list[str]]] = {
     "temperature": {
         "plain-fixed-scale": ["model.harmony=false", "model.initialisation=paper"],
@@ -76,7 +75,7 @@ def small_settings(config: Config, graph: Graph) -> list[str]:
 
 def published(dataset: str, row: str) -> dict[str, Any]:
     """The numbers the paper reports for a row, and their table; empty for a calibrated recipe."""
-    text = (RECIPES / "paper" / dataset / f"{row}.toml").read_text(encoding="utf-8")
+    text = (RECIPES / dataset / f"{row}.toml").read_text(encoding="utf-8")
     numbers: dict[str, Any] = tomllib.loads(text).get("published", {})
     return numbers
 
@@ -84,7 +83,7 @@ def published(dataset: str, row: str) -> dict[str, Any]:
 def paper_rows(table: str, dataset: str, variants: Sequence[str]) -> list[Row]:
     """The rows of one of the paper's tables, in its order; for other datasets the rows of FB15K, nothing published."""
     rows = []
-    for recipe in (RECIPES / "paper" / dataset).glob("*.toml"):
+    for recipe in (RECIPES / dataset).glob("*.toml"):
         numbers, model = published(dataset, recipe.stem), Config.read(recipe).model
         if numbers.pop("table", None) == table:
             order = (model.composition, model.harmony, -model.faithfulness)
@@ -95,7 +94,7 @@ def paper_rows(table: str, dataset: str, variants: Sequence[str]) -> list[Row]:
     if not rows and dataset != "FB15K":
         return [replace(row, published=None) for row in paper_rows(table, "FB15K", variants)]
     if not rows:
-        raise HarmoniumError(f"no recipes in {RECIPES / 'paper'}")
+        raise HarmoniumError(f"no recipes in {RECIPES}")
     return [row for _, row in sorted(rows, key=lambda entry: entry[0])]
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import records
 
 from harmonium.config.settings import Config
 from harmonium.errors import HarmoniumError
+from harmonium.paper import records, tables
 
 
 def make_record(
@@ -84,7 +84,7 @@ def test_the_model_table_has_published_above_ours_and_both_protocols_in_a_line()
     plain = make_record("hole", mrr=0.4, **{"lambda": None, "model": "HolE"})
     plain["settings"]["model"]["harmony"] = False
     group = [make_record(seed=s, mrr=m) for s, m in ((0, 0.61), (1, 0.63))] + [make_record(variant="faithful"), plain]
-    head, rows = records.model_table(group)
+    head, rows = tables.model_table(group)
     assert [row[:2] for row in rows] == [
         ["HolE d=64", "published"], ["HolE d=64", "calibrated"], ["HHolE λ=inf d=64", "published"],
         ["HHolE λ=inf d=64", "faithful"], ["HHolE λ=inf d=64", "calibrated, 2 seeds"],
@@ -102,7 +102,7 @@ def test_the_control_table_has_a_column_per_composition() -> None:
         return make_record(row, published=None, table="controls", **more)
 
     group = [control(f"{composition}/plain", seed=seed) for composition in ("hole", "distmult") for seed in (0, 1)]
-    head, rows = records.control_table([*group, control("hole/linear", mrr=0.8)])
+    head, rows = tables.control_table([*group, control("hole/linear", mrr=0.8)])
     assert head == ["control", "seeds", "hole mrr", "hole, full mrr", "distmult mrr", "distmult, full mrr"]
     assert rows[0] == ["plain", "2", "0.500 ± 0.000", "0.250 ± 0.000", "0.500 ± 0.000", "0.250 ± 0.000"]
     assert rows[1] == ["linear", "1", "0.800", "0.400", "", ""]
