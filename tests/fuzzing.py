@@ -98,7 +98,7 @@ def in_this_process(file: Path) -> None:
     """RDF and Parquet without the other process, which would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harmonium.data.formats.parquet.stream", _stream_here)
-        patch.setattr("harmonium.data.formats.rdf.stream", _stream_here)
+        patch.setattr("harmonium.data.formats.rdf.files.stream", _stream_here)
         one(file)
 
 
@@ -239,14 +239,6 @@ def targets() -> dict[str, Target]:
     nq = b"<u:a> <u:r> <u:b> <urn:harmonium:split:test> .\n<u:a> <u:r> <u:c> .\n"
     xml = b'<r:RDF xmlns:r="' + rdf + b'" xmlns:e="u:"><r:Description r:about="u:a"><e:r r:resource="u:b"/>'
     jsonld = b'{"@id": "u:a", "u:r": [{"@id": "u:b"}, {"@value": "x", "@language": "en"}]}'
-    graphml = (
-        b'<graphml><key id="d0" attr.name="label"/><graph edgedefault="undirected">'
-        b'<node id="a"><data key="d0">A</data></node>'
-        b'<edge source="a" target="b"/><edge source="b" target="c"><data key="d0">r</data></edge></graph></graphml>'
-    )
-    entities = b'{"entities": [{"entity_name": "a", "entity_type": "t"}], "links": [{"source": "a", "target": "b"}]}'
-    neo4j = b':START_ID(A),:END_ID(A),:TYPE,predicted\n1,2,R,true\n2,3,"S, x",\n4,5,T,\n'
-    apoc = b"_id,_labels,name,_start,_end,_type\n0,:P,Ann,,,\n,,,0,1,KNOWS\n,,,1,0,KNOWS\n"
     openke = {
         "entity2id.txt": b"2\na\t0\nb\t1\n", "relation2id.txt": b"1\nr\t0\n", "train2id.txt": b"2\n0 1 0\n1 0 0\n",
     }  # fmt: skip
@@ -259,9 +251,6 @@ def targets() -> dict[str, Target]:
         "names": Target("entity_names.tsv", around, (b"a\tAda\nb\tBob\n",), (("train.txt", tsv),)),
         "csv": Target("facts.csv", skipping, (csv, b"a;r;b\n'c';\"r\";d\n")),
         "jsonl": Target("facts.jsonl", skipping, (b'{"head": "a", "relation": "r", "tail": 7}\n' * 2,)),
-        "graphml": Target("facts.graphml", skipping, (graphml,)),
-        "entity json": Target("facts.json", skipping, (entities,)),
-        "neo4j": Target("facts.csv", skipping, (neo4j, apoc), (("nodes.csv", b"id:ID(A),name\n1,Ann\n"),)),
         "gz": Target("facts.tsv.gz", one, (gzip.compress(tsv, mtime=0),)),
         "nt": Target("facts.nt", in_this_process, (nt,)),
         "ttl": Target("facts.ttl", in_this_process, (ttl,)),
@@ -281,9 +270,6 @@ def targets() -> dict[str, Target]:
         "among": Target("names.txt", among, (b"e0\ne1\n",)),
         "npz": Target("vectors.npz", vectors, (_npz(),)),
         "judgements": Target("judged.sqlite", judged, (_judgements(),)),
-        "graphrag": Target(
-            "relationships.parquet", in_this_process, (_table(source="a", target="b", description="c"),)
-        ),
         "tar": Target("a.tar", archive, (_packed(),)),
     }
     for name, files in (("openke", openke), ("libkge", libkge), ("run", run_files())):

@@ -16,7 +16,7 @@ import pytest
 import harmonium
 from harmonium.cli.app import COMMANDS
 from harmonium.config.settings import EvaluateConfig, ModelConfig, TrainConfig
-from harmonium.data.formats import FOLDERS, WRITERS
+from harmonium.data.formats.registry import SERVERS, targets
 from harmonium.model.composition import Composition
 
 TESTS = Path(__file__).parent
@@ -43,7 +43,7 @@ def choices() -> Iterator[Any]:
         for name, hint in typing.get_type_hints(group).items():
             for choice in typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ():
                 yield pytest.param(rf'\b{name}={choice}\b|"{choice}"', TESTS, id=f"{name}={choice}")
-    for name in (*FOLDERS, *WRITERS, "sparql"):
+    for name in (*targets(), *(server.name for server in SERVERS)):
         yield pytest.param(rf'def test_\w*{name}|\.{name}"|"{name}"', TESTS / "data", id=f"format {name}")
     for name in (command.__name__ for group in COMMANDS.values() for command in group):
         yield pytest.param(rf'"{name}[" ]', TESTS / "cli", id=f"command {name}")

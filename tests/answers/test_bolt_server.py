@@ -16,7 +16,7 @@ import harmonium
 from graph_checks import facts
 from harmonium.answers.send.destinations import send
 from harmonium.data.datasets import load
-from harmonium.data.neo4j_address import Neo4jAddress
+from harmonium.data.formats.neo4j.address import Neo4jAddress
 from harmonium.errors import HarmoniumError
 from small import family, make_run, untrained
 

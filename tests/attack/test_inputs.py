@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[Path], object]] = {  # by the ending of the file
         f"graph{ending}": graph
         for ending in (
             "", ".tsv", ".txt", ".csv", ".jsonl", ".json", ".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld",
-            ".parquet", ".graph", ".graphml", ".graphml.gz", ".tsv.gz", ".csv.xz", ".jsonl.zst", ".nt.gz",
+            ".parquet", ".graph", ".tsv.gz", ".csv.xz", ".jsonl.zst", ".nt.gz",
         )
     },
     "skipping.csv": lambda file: datasets.load(file, on_bad="skip"),

@@ -14,10 +14,9 @@ import typer
 from command_line import FACT, FAST, judge_some
 from harmonium.cli import app as cli
 from harmonium.cli.console import FORMATS
-from harmonium.cli.graphs import FOLDER_FORMATS
 from harmonium.cli.options import METAVARS
 from harmonium.config.settings import describe
-from harmonium.data.formats import FOLDERS, WRITERS
+from harmonium.data.formats.registry import targets
 from harmonium.model.composition import Composition
 
 GROUP = typer.main.get_command(cli.app).commands
@@ -165,8 +164,9 @@ def test_values_are_named_alike_in_every_help(call, name: str) -> None:
     assert not re.search(r"<\w+>|bool", printed)
 
 
-def test_formats_of_folders_are_those_that_can_be_written() -> None:
-    assert set(FOLDER_FORMATS) == {*WRITERS, *FOLDERS, "graph"}
+def test_every_format_that_can_be_written_is_in_the_help_of_convert(call) -> None:
+    assert {to for to in targets() if to in call("convert", "--help").out} == set(targets())
+    assert "--to is one of tsv, txt, csv" in call("convert", "atlas", "out", "--to", "xlsx").err
 
 
 def test_settings_are_listed_with_their_values(call, tmp_path: Path) -> None:

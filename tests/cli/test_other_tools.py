@@ -10,8 +10,8 @@ import pytest
 
 from bolt_stub import Result, bolt_server
 from command_line import FAST
-from harmonium.data.bolt_session import merge_query, nodes_query
-from harmonium.data.neo4j_address import Neo4jAddress, facts_query
+from harmonium.data.formats.neo4j.address import Neo4jAddress, facts_query
+from harmonium.data.formats.neo4j.bolt_session import merge_query, nodes_query
 
 FACTS = [(f"person {i}", "LIKES", f"thing {(i * 3 + j) % 12}") for i in range(30) for j in (0, 1, 4)]
 FACTS += [(f"person {i}", "KNOWS", f"person {(i + j) % 30}") for i in range(30) for j in (3, 6)]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from graph_checks import everything, facts
-from harmonium.data import datasets, formats, graph_file
+from harmonium.data import datasets, graph_file
 from harmonium.data.datasets import load
+from harmonium.data.formats import registry
 from harmonium.errors import HarmoniumError
 
 FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"
@@ -48,7 +49,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "read", lambda *_: pytest.fail("read although it is cached"))
+    monkeypatch.setattr(registry, "read", lambda *_: pytest.fail("read although it is cached"))
 
 
 def test_a_cached_graph_is_the_same_without_reading_it(write_folder, cache: Path, monkeypatch) -> None:
@@ -128,16 +129,16 @@ def test_a_flipped_bit_in_the_cache_is_noticed(write_folder, cache: Path) -> Non
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_cached(write_folder, cache: Path, monkeypatch) -> None:
-    folder, read = write_folder({"train.txt": FACTS}), formats.read
+    folder, read = write_folder({"train.txt": FACTS}), registry.read
 
     def edit_and_read(path: Path, options: Any) -> Any:
         write_folder({"train.txt": FACTS + "Q183\tP47\tQ39\n"})
         return read(path, options)
 
-    monkeypatch.setattr(formats, "read", edit_and_read)
+    monkeypatch.setattr(registry, "read", edit_and_read)
     load(folder)
     assert not cache.exists()
-    monkeypatch.setattr(formats, "read", read)
+    monkeypatch.setattr(registry, "read", read)
     write_folder({"train.txt": FACTS})
     assert load(folder).n_entities == 3
 

@@ -66,7 +66,7 @@ def _open_older(source: Any, reading: dict[str, Any]) -> Graph:
 
 def _check_free(out: Path) -> Path:
     """Refuse a path that is taken or of an unknown format, before any work."""
-    from harmonium.data.formats import output_format
+    from harmonium.data.formats.registry import output_format
 
     if out.exists():
         raise HarmoniumError(f"--clean {out}: exists already; choose another name")

@@ -17,8 +17,8 @@ from harmonium.answers.query import identifiers
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
 from harmonium.answers.send.result_file import check_path, write_rows
+from harmonium.data.formats.neo4j.address import is_neo4j
 from harmonium.data.graph import Graph
-from harmonium.data.neo4j_address import is_neo4j
 from harmonium.data.tables.columns import COLUMNS
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import whole_number

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 import harmonium.cli
 from harmonium.cli import console, paper
 from harmonium.cli.commands import COMMANDS
-from harmonium.cli.options import flag, option
+from harmonium.cli.options import flag, option, shown_metavar
 from harmonium.errors import HarmoniumError, Interrupted, PeerError
 from harmonium.runtime import allocator, torchrun
 from harmonium.runtime.untrusted import one_message
@@ -31,6 +31,7 @@ class _PlainHelp:
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of a command
         for parameter in params:
+            parameter.metavar = shown_metavar(parameter.metavar)
             if getattr(parameter, "is_flag", False) and parameter.metavar is None:
                 parameter.metavar = ""
             elif parameter.param_type_name == "argument":

@@ -68,7 +68,7 @@ def complete(
     from harmonium.answers.open_or_train import is_run_folder
     from harmonium.answers.send.destinations import check_destination
     from harmonium.answers.send.result_file import check_path
-    from harmonium.data.neo4j_address import is_neo4j
+    from harmonium.data.formats.neo4j.address import is_neo4j
 
     check_destination(to, out)
     if out is not None and (to is None or is_neo4j(to)):

@@ -10,11 +10,9 @@ from harmonium.cli.commands import command
 from harmonium.cli.display.graphs import show_diagnosis, show_graph
 from harmonium.cli.display.rows import finding_rows, relation_rows, run_rows
 from harmonium.cli.display.training import show_model, show_run
-from harmonium.cli.options import argument, choice, option
+from harmonium.cli.options import argument, graph_format, option
 from harmonium.cli.reading import reads_graph
 from harmonium.runtime.untrusted import is_file
-
-FOLDER_FORMATS = ("tsv", "txt", "csv", "jsonl", "parquet", "nt", "ttl", "nq", "openke", "libkge", "graph")
 
 
 @command("Graphs")
@@ -89,7 +87,7 @@ def convert(
     out: Annotated[Path, argument("PATH", "Folder to write, or file whose ending is its format.")],
     to: Annotated[
         str | None,
-        choice(FOLDER_FORMATS, "Format of the files in a folder; default: tsv."),
+        graph_format("Format of the files in a folder; default: tsv."),
     ] = None,
     valid: Annotated[float, option("X", "Share of the facts for valid, if GRAPH has no splits.")] = 0.0,
     test: Annotated[float, option("X", "Share of the facts for test, if GRAPH has no splits.")] = 0.0,

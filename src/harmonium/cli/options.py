@@ -3,7 +3,7 @@
 What stands for a value in the help is one of METAVARS, or the allowed values: a|b|c.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,9 @@ from harmonium.cli.console import FORMATS
 from harmonium.config.settings import EvaluateConfig, allowed_values, presets, recipes
 from harmonium.errors import HarmoniumError
 
+GRAPH_FORMAT = "FORMAT"
 METAVARS = {
+    GRAPH_FORMAT: "format of a graph",
     "TARGET": "where results go",
     "RUN": "run folder",
     "GRAPH": "dataset name, folder or file of facts",
@@ -44,16 +46,36 @@ def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
 
 def choice(values: Sequence[str], help: str, *names: str) -> Any:
     """An option with one of a few values: the help lists them, the shell completes them, any other one is an error."""
+    return _choice("|".join(values), lambda: values, help, names)
 
+
+def _choice(metavar: str, values: Callable[[], Sequence[str]], help: str, names: Sequence[str]) -> Any:
     def check(parameter: typer.CallbackParam, value: str | None) -> str | None:
-        if value is not None and value not in values:
-            raise HarmoniumError(f"{parameter.opts[0]} is one of {', '.join(values)}, not '{value}'")
+        if value is not None and value not in values():
+            raise HarmoniumError(f"{parameter.opts[0]} is one of {', '.join(values())}, not '{value}'")
         return value
 
     def complete(incomplete: str) -> list[str]:
-        return [value for value in values if value.startswith(incomplete)]
+        return [value for value in values() if value.startswith(incomplete)]
 
-    return typer.Option(*names, metavar="|".join(values), help=help, callback=check, autocompletion=complete)
+    return typer.Option(*names, metavar=metavar, help=help, callback=check, autocompletion=complete)
+
+
+def graph_formats() -> Sequence[str]:
+    """What a graph can be written as; asked for only when it is needed, as formats take time to import."""
+    from harmonium.data.formats.registry import targets
+
+    return targets()
+
+
+def graph_format(help: str) -> Any:
+    """An option for a format of graphs; its help lists them (`shown_metavar`)."""
+    return _choice(GRAPH_FORMAT, graph_formats, help, ())
+
+
+def shown_metavar(metavar: str | None) -> str | None:
+    """What the help shows for a value; of formats, those that are registered."""
+    return "|".join(graph_formats()) if metavar == GRAPH_FORMAT else metavar
 
 
 def protocol(name: str, help: str) -> Any:

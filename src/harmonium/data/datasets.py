@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from harmonium.data import download, graph_file
-from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
 from harmonium.data.download import Progress
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.neo4j_address import Neo4jAddress, is_neo4j
 from harmonium.data.split import split
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import OnBad
@@ -24,6 +23,7 @@ from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regu
 from harmonium.runtime.written_files import check_replaceable
 
 if TYPE_CHECKING:
+    from harmonium.data.formats.format import Format
     from harmonium.data.tables.source import Source
 
 WORTH_CACHING = 20_000  # training triples
@@ -63,13 +63,11 @@ def load(
         return source
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
     if not isinstance(source, str | os.PathLike):
-        from harmonium.data.formats import in_memory
+        from harmonium.data.tables import in_memory
 
         graph = _encode(in_memory.read, source, read_with)
-    elif is_server(source):
-        from harmonium.data.formats import neo4j_server, sparql
-
-        graph = _encode(neo4j_server.read if is_neo4j(source) else sparql.read, str(source), read_with)
+    elif (server := registry().server(source)) is not None:
+        graph = _encode(server.read, str(source), read_with)
     else:
         path = locate(source, progress)
         if path.suffix == graph_file.ENDING and path.is_file():
@@ -84,15 +82,22 @@ def load(
     return split(graph, seed=seed, valid=share if valid is None else valid, test=share if test is None else test)
 
 
+def registry() -> ModuleType:
+    """The module that knows all formats; imported when it is needed, since the formats take time to import."""
+    from harmonium.data.formats import registry
+
+    return registry
+
+
 def is_server(source: object) -> bool:
     """Whether a graph is named by the address of a server: sparql:URL, bolt://HOST or neo4j://HOST."""
-    return isinstance(source, str) and (source.startswith("sparql:") or is_neo4j(source))
+    return registry().server(source) is not None
 
 
 def graph_name(source: str | os.PathLike[str]) -> str:
     """A short name of a graph, for its run folder: facts for data/facts.csv.gz, the database for bolt://HOST/DATABASE."""
-    if is_neo4j(source):
-        return re.sub(r"[^\w.-]", "_", Neo4jAddress.parse(str(source)).graph_name)
+    if (server := registry().server(source)) is not None:
+        return re.sub(r"[^\w.-]", "_", server.graph_name(str(source)))
     return Path(source).absolute().name.split(".")[0]
 
 
@@ -123,18 +128,16 @@ def convert(
 
     >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
     """
-    from harmonium.data import formats
-
     out = Path(out)
     if not overwrite and (is_file(out) or (is_folder(out) and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
-    kind = formats.output_format(out, to)
+    kind = registry().output_format(out, to)
     if is_folder(out):
-        check_replaceable(out, formats.is_graph_file)
+        check_replaceable(out, registry().is_graph_file)
     graph = load(source, seed=seed, valid=valid, test=test, **options)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        notes = formats.write(graph, out, kind)
+        notes = registry().write(graph, out, kind)
     except OSError as error:
         raise HarmoniumError(f"{out}: cannot be written ({error.strerror or error})") from error
     return dataclasses.replace(graph, notes=(*graph.notes, *notes))
@@ -176,42 +179,29 @@ def _load_path(path: Path, options: Options) -> Graph:
     A cache is named by the names and sizes of the files and the options, and by the contents of the files. Those are
     compared only where a cache has the right sizes, which takes a second per gigabyte.
     """
-    files = _files(path)
+    format = registry().detect(path, options)
+    files = _files(path, format)
     chosen = dataclasses.replace(options, progress=None)
     key = storage.digest(repr((CACHE_VERSION, path.name, _sizes(files), chosen)).encode(errors="replace"))
     if any(storage.cache_folder().glob(f"{key}.*")):
         with contextlib.suppress(HarmoniumError):  # a damaged cache, or that of other contents
             return graph_file.load(_cache_path(key, files))
-    from harmonium.data import formats
-
     before = _times(files)
-    graph = _encode(formats.read, path, options)
+    graph = _encode(registry().read, path, options)
     if len(graph.train) >= WORTH_CACHING:
         cached = _cache_path(key, files)
-        if _times(files) == before == _times(_files(path)) and _write_cache(graph, cached):
+        if _times(files) == before == _times(_files(path, format)) and _write_cache(graph, cached):
             return graph_file.load(cached)
     return graph
 
 
-def _files(path: Path) -> list[Path]:
-    """All files that formats may read for a path."""
+def _files(path: Path, format: Format) -> list[Path]:
+    """All files that a format may read for a path."""
     if path.is_file():
-        others = [file for pattern in _names_beside(path) for file in path.parent.glob(pattern)]
+        others = [file for pattern in format.beside for file in path.parent.glob(pattern)]
     else:
         others = [file for file in path.iterdir() if file.name.startswith(PREFIXES) or not has_splits(path)]
     return sorted(file for file in {path, *others} if file.is_file())
-
-
-def _names_beside(path: Path) -> list[str]:
-    """Patterns of files that name the entities of a file."""
-    patterns = ["*_names.tsv"]
-    if path.name.endswith("relationships.parquet"):  # of GraphRAG
-        patterns.append("*entities.parquet")
-    elif strip_compression(path).suffix in (".csv", ".tsv", ".txt"):
-        with contextlib.suppress(HarmoniumError, *READ_ERRORS), open_bytes(path) as file:
-            if b":START_ID" in file.readline(1 << 16):  # of Neo4j
-                patterns += ["*.csv*", "*.tsv*", "*.txt*"]
-    return patterns
 
 
 def _sizes(files: Sequence[Path]) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from harmonium.data.neo4j_address import without_user
+from harmonium.data.formats.neo4j.address import without_user
 from harmonium.errors import HarmoniumError
 from harmonium.version import __version__
 

@@ -20,8 +20,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harmonium.data.compressed import create_file, strip_compression
-from harmonium.data.formats.rdf import RDF, RDFS, SLOTS
-from harmonium.data.rdf_statements import NAMESPACE, pyoxigraph
+from harmonium.data.formats.rdf.files import RDF, RDFS, SLOTS
+from harmonium.data.formats.rdf.statements import NAMESPACE, pyoxigraph
 from harmonium.review.judgements import JudgedFact, by_fact
 from harmonium.review.store import Judgement
 

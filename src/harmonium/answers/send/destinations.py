@@ -7,7 +7,7 @@ from typing import Any
 from harmonium.answers.send import neo4j_facts, rag_facts
 from harmonium.answers.send.result_file import check_writable, not_ours, parquet_columns
 from harmonium.data.compressed import READ_ERRORS, open_bytes, strip_compression
-from harmonium.data.neo4j_address import Neo4jAddress, is_neo4j
+from harmonium.data.formats.neo4j.address import Neo4jAddress, is_neo4j
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
 

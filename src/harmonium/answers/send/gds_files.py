@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from harmonium.answers.send.neo4j_facts import cypher_text, id_property
-from harmonium.data.neo4j_address import quoted
+from harmonium.data.formats.neo4j.address import quoted
 from harmonium.errors import HarmoniumError
 from harmonium.model.harmony import Sum
 from harmonium.run.run import Run

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harmonium.data.compressed import create_file
+from harmonium.data.formats.neo4j.address import Neo4jAddress, quoted
 from harmonium.data.graph import Graph
-from harmonium.data.neo4j_address import Neo4jAddress, quoted
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
 from harmonium.runtime.limited_process import Limits, stream
@@ -67,7 +67,9 @@ def write_to_server(text: str, rows: Sequence[Row], run: Run, allow_internal: bo
             "provenance": {"run": provenance.run},
             "allow_internal": allow_internal,
         }
-        messages = stream("harmonium.data.bolt_session:write_facts", arguments, LIMITS, address.location, ADVICE)
+        messages = stream(
+            "harmonium.data.formats.neo4j.bolt_session:write_facts", arguments, LIMITS, address.location, ADVICE
+        )
         (result,) = [json.loads(content) for (content,) in messages]
     _report_missing(address, result, len(facts))
     return int(result["written"])

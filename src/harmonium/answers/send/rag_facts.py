@@ -10,10 +10,11 @@ import torch
 from harmonium.answers.send.neo4j_facts import Provenance
 from harmonium.data.compressed import create_file
 from harmonium.data.entity_types import type_relations
-from harmonium.data.formats.links import MADE_BY
 from harmonium.data.graph import Graph
 from harmonium.run.run import Run
 from harmonium.runtime import storage
+
+MADE_BY = "harmonium:"  # what the attribute file_path of a predicted link begins with
 
 Row = dict[str, Any]
 

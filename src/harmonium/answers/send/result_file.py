@@ -95,7 +95,7 @@ def write_rows(path: str | Path, rows: Iterator[Row], run: str) -> int:
 
 
 def _write_rdf(path: Path, rows: Iterator[Row], run: str) -> int:
-    from harmonium.data.formats.rdf import write_predictions
+    from harmonium.data.formats.rdf.files import write_predictions
 
     count = 0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import create_file, find_file, read_lines, strip_compression
+from harmonium.data.formats.format import Format
 from harmonium.data.formats.tsv import facts_in, names_beside, split_files
 from harmonium.data.graph import Graph, Note
 from harmonium.data.tables.columns import check_titles, choose_columns, is_header
@@ -117,3 +118,15 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """A header and the facts of these splits."""
     with create_file(path) as file:
         to_table(graph, splits, alone).write_csv(file)
+
+
+FORMAT = Format(
+    "csv",
+    "CSV",
+    "Separated text with a header, quotes or more columns.",
+    read,
+    ENDINGS,
+    detect,
+    write,
+    written=(".csv",),
+)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from harmonium.data.compressed import create_file, find_file, strip_compression
+from harmonium.data.formats.format import Format
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
 from harmonium.data.tables.reading_options import Options
@@ -51,3 +52,9 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """One object per fact; a single file also has splits and labels."""
     with create_file(path) as file:
         to_table(graph, splits, alone).write_ndjson(file)
+
+
+FORMAT = Format(
+    "jsonl", "JSON lines", "JSON lines, or one JSON array, of objects or of rows.", read, ENDINGS, detect, write,
+    written=(".jsonl",),
+)  # fmt: skip

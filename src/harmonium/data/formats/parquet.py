@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import create_file
+from harmonium.data.formats.format import Format
 from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
 from harmonium.data.tables.reading_options import Options
@@ -19,10 +20,6 @@ from harmonium.runtime.untrusted import refuse_pickle
 
 ROWS = 1 << 20  # read at a time
 MEMORY = 1 << 29  # bytes for the reader of a small file
-
-
-def detect(path: Path, options: Options) -> bool:
-    return path.suffix == ".parquet" if path.is_file() else (path / "train.parquet").is_file()
 
 
 def read(path: Path, options: Options) -> Source:
@@ -49,7 +46,7 @@ def read_tables(path: Path) -> Iterator[pl.DataFrame]:
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be read ({error.strerror or error})") from error
     arguments = {"file": str(path), "rows": ROWS}
-    for (content,) in stream("harmonium.data.parquet_tables:read_tables", arguments, limits, str(path)):
+    for (content,) in stream("harmonium.data.formats.parquet_tables:read_tables", arguments, limits, str(path)):
         yield pl.read_ipc_stream(content)
 
 
@@ -57,3 +54,6 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """The facts of these splits."""
     with create_file(path) as file:
         to_table(graph, splits, alone).write_parquet(file)
+
+
+FORMAT = Format("parquet", "Parquet", "Parquet tables.", read, (".parquet",), write=write)

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, numbered_lines, read_blocks
+from harmonium.data.formats.format import Format
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import BLANKS, is_empty
 from harmonium.data.tables.columns import COLUMNS, check_titles, is_header, judge_first_row
@@ -178,3 +179,6 @@ def write_table(
     with create_file(path) as file:
         file.write(first_line.encode())
         table.write_csv(file, include_header=header, separator="\t", quote_style="always" if quotes else "never")
+
+
+FORMAT = Format("tsv", "TSV", "Tab-separated triples.", read, ENDINGS, detect, write, written=(".tsv", ".txt"))

@@ -137,7 +137,7 @@ class FactReader:
             ids = enumerate(facts.to_rows().tolist(), start=1)
             return None, ((f": fact {n}", (entities[h], relations[r], entities[t])) for n, (h, r, t) in ids)
         if hasattr(type(self.source), "columns") or isinstance(self.source, Mapping):
-            from harmonium.data.formats.in_memory import is_untitled, to_frame
+            from harmonium.data.tables.in_memory import is_untitled, to_frame
 
             frame = to_frame(self.source)
             if frame is not None:

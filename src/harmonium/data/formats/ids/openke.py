@@ -9,7 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import MAX_LINE
-from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
+from harmonium.data.formats.format import Format
+from harmonium.data.formats.ids.id_tables import IdTables, names_by_id, read_integers
 from harmonium.data.formats.tsv import names_beside, write_names, write_table
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.tables.reading_options import Options
@@ -89,3 +90,9 @@ def write(graph: Graph, folder: Path) -> None:
 
 def _write(path: Path, table: pl.DataFrame) -> None:
     write_table(path, table, first_line=f"{len(table)}\n")
+
+
+FORMAT = Format(
+    "openke", "OpenKE", "Folders of OpenKE: facts as ids, and their names.", read, detect=detect, write_folder=write,
+    beside=(), table_options=(), has_weights=False,
+)  # fmt: skip

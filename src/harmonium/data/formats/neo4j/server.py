@@ -1,4 +1,4 @@
-"""A Neo4j database: bolt://host:7687/database, read over Bolt as rows of a Cypher query (neo4j_address.py).
+"""A Neo4j database: bolt://host:7687/database, read over Bolt as rows of a Cypher query (address.py).
 
 By default every relationship is a fact: its type is the relation, and its nodes have a name and the database's element id.
 A query returns head, relation and tail (by these or similar names, or in this order), as text, nodes or relationships.
@@ -13,7 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from harmonium.data.neo4j_address import Neo4jAddress, facts_query
+from harmonium.data.formats.format import Server
+from harmonium.data.formats.neo4j.address import Neo4jAddress, facts_query, is_neo4j
 from harmonium.data.tables.columns import COLUMNS, choose_columns
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
@@ -46,7 +47,7 @@ def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> It
         "parameters": {} if options.query else {"labels": list(address.labels)},
         "allow_internal": options.allow_internal,
     }
-    messages = stream("harmonium.data.bolt_session:read_rows", arguments, LIMITS, location, ADVICE)
+    messages = stream("harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, LIMITS, location, ADVICE)
     titles = json.loads(next(messages)[0])
     chosen = choose_columns(titles, options, f"the columns of {location}")
     n_rows = 0
@@ -69,3 +70,13 @@ def _table(rows: list[list[Any]], chosen: dict[str, int]) -> pl.DataFrame:
             columns[LABELS[column]] = [cell[1] if isinstance(cell, list) else None for cell in cells]
         columns[column] = [cell[0] if isinstance(cell, list) else cell for cell in cells]
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+
+
+SERVER = Server(
+    "neo4j",
+    "Neo4j",
+    "All relationships of a database, or the rows of a Cypher query: bolt://HOST/DATABASE.",
+    is_neo4j,
+    read,
+    lambda address: Neo4jAddress.parse(address).graph_name,
+)

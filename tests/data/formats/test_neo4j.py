@@ -16,10 +16,10 @@ import pytest
 import harmonium
 from bolt_stub import VERSION, Bolt, bolt_server, listening, node, relationship
 from graph_checks import facts
-from harmonium.data import bolt_session
 from harmonium.data.datasets import graph_name, is_server, load
-from harmonium.data.formats import neo4j_server
-from harmonium.data.neo4j_address import Neo4jAddress, facts_query, quoted, without_user
+from harmonium.data.formats.neo4j import bolt_session
+from harmonium.data.formats.neo4j import server as neo4j_server
+from harmonium.data.formats.neo4j.address import Neo4jAddress, facts_query, quoted, without_user
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits
 
@@ -203,7 +203,7 @@ def test_a_routing_table_cannot_lead_to_internal_addresses() -> None:
     refused = bolt_session._guard_connections  # in this process it could not be undone
     code = """
 import socket
-from harmonium.data.bolt_session import _guard_connections
+from harmonium.data.formats.neo4j.bolt_session import _guard_connections
 
 refused = _guard_connections("neo4j://public.example")
 for address in (("127.0.0.1", 9), ("::1", 9, 0, 0), "/tmp/socket"):

@@ -12,8 +12,8 @@ from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes, strip_compression
+from harmonium.data.formats.rdf.annotations import REIFIES, STAR, Annotations, from_star
 from harmonium.data.names import has_line_break, is_empty
-from harmonium.data.rdf_annotations import REIFIES, STAR, Annotations, from_star
 from harmonium.errors import HarmoniumError, error_at
 
 PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)

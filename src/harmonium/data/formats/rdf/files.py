@@ -3,7 +3,7 @@
 rdfs:label and skos:prefLabel become labels: in the language asked for, else without language, else English, else any.
 Other literals are skipped and counted, or kept as entities. A named graph urn:harmonium:split:test puts facts into that
 split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were. A weight said about a
-statement (`<< s p o >> :confidence 0.3`) or about the named graph of a fact is the weight of the fact: rdf_annotations.py.
+statement (`<< s p o >> :confidence 0.3`) or about the named graph of a fact is the weight of the fact: annotations.py.
 """
 
 import contextlib
@@ -19,12 +19,13 @@ from urllib.parse import quote, unquote
 import numpy as np
 import polars as pl
 
-from harmonium.data.compressed import create_file, find_file, strip_compression
+from harmonium.data.compressed import create_file, strip_compression
+from harmonium.data.formats.format import Format
+from harmonium.data.formats.rdf.annotations import REIFIES
+from harmonium.data.formats.rdf.statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
 from harmonium.data.formats.tsv import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import clean_name
-from harmonium.data.rdf_annotations import REIFIES
-from harmonium.data.rdf_statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
@@ -40,12 +41,6 @@ GRAPH = "graph"  # the column of the number of a fact's named graph
 MEMORY = 1 << 28  # bytes for the reader of a small file
 
 
-def detect(path: Path, options: Options) -> bool:
-    if path.is_file():
-        return strip_compression(path).suffix in ENDINGS
-    return find_file(path, "train", ENDINGS) is not None
-
-
 def read(path: Path, options: Options) -> Source:
     name, _, files = split_files(path, ENDINGS)
     facts = StatementCollector(options)
@@ -54,7 +49,7 @@ def read(path: Path, options: Options) -> Source:
         "splits": SPLITS, "literals": options.literals, "language": options.language, "skip_lines": options.on_bad == "skip",
         "weight": options.weight_column,
     }  # fmt: skip
-    reader, limits = "harmonium.data.rdf_statements:read_files", Limits.of(files.values(), MEMORY)
+    reader, limits = "harmonium.data.formats.rdf.statements:read_files", Limits.of(files.values(), MEMORY)
     for message, *rows in stream(reader, arguments, limits, str(path)):
         facts.receive(json.loads(message), rows)
     return facts.source(name, str(path))
@@ -282,3 +277,9 @@ def _serialize(path: Path, statements: Iterator[Any]) -> None:
     format = ox.RdfFormat.from_extension(strip_compression(path).suffix[1:])
     with create_file(path) as file:
         ox.serialize(statements, file, format, prefixes={"rdf": RDF, "rdfs": RDFS, "harmonium": NAMESPACE})
+
+
+FORMAT = Format(
+    "rdf", "RDF", "N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3 and JSON-LD.", read, ENDINGS, write=write,
+    written=(".nt", ".ttl", ".nq"), beside=(), table_options=("weight_column",), has_labels=True,
+)  # fmt: skip

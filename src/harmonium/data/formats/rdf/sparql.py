@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from harmonium.data.formats.rdf import StatementCollector
+from harmonium.data.formats.format import Server
+from harmonium.data.formats.rdf.files import StatementCollector
+from harmonium.data.formats.rdf.statements import LABELS, pyoxigraph
 from harmonium.data.graph import Note
-from harmonium.data.rdf_statements import LABELS, pyoxigraph
 from harmonium.data.tables.columns import COLUMNS, choose_columns
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.source import Source
@@ -117,3 +118,13 @@ def _term(row: dict[str, Any], name: str, url: str) -> Any:
 
 def _malformed(url: str, error: Exception) -> HarmoniumError:
     return HarmoniumError(f"{url}: no SPARQL results in JSON ({str(error)[:200]}); is it an endpoint?")
+
+
+SERVER = Server(
+    "sparql",
+    "SPARQL endpoint",
+    "All facts of an endpoint, or those that a query selects: sparql:URL.",
+    lambda address: address.startswith(PREFIX),
+    read,
+    lambda address: urlsplit(address.removeprefix(PREFIX)).hostname or "endpoint",
+)

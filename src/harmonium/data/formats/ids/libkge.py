@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from harmonium.data.formats.id_tables import IdTables, names_by_id, read_integers
+from harmonium.data.formats.format import Format
+from harmonium.data.formats.ids.id_tables import IdTables, names_by_id, read_integers
 from harmonium.data.formats.tsv import read_names, write_table
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.tables.columns import COLUMNS
@@ -56,3 +57,9 @@ def write(graph: Graph, folder: Path) -> None:
     for split, triples in graph.splits.items():
         if len(triples):
             write_table(folder / f"{split}.del", pl.DataFrame(triples.to_rows().numpy()))
+
+
+FORMAT = Format(
+    "libkge", "LibKGE", "Folders of LibKGE: facts as ids, and their names.", read, detect=detect, write_folder=write,
+    beside=(), table_options=(), has_weights=False,
+)  # fmt: skip

@@ -18,9 +18,10 @@ import pytest
 import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
-from harmonium.data.formats import rdf, sparql
+from harmonium.data.formats.rdf import files as rdf
+from harmonium.data.formats.rdf import sparql
+from harmonium.data.formats.rdf.statements import identifier, parse
 from harmonium.data.graph import SPLITS
-from harmonium.data.rdf_statements import identifier, parse
 from harmonium.data.tables.encode import encode
 from harmonium.data.tables.reading_options import Options
 from harmonium.errors import HarmoniumError

@@ -16,10 +16,10 @@ import torch
 import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
-from harmonium.data.formats import FOLDERS, WRITERS
-from harmonium.data.formats.rdf import StatementCollector
+from harmonium.data.formats.rdf.annotations import REIFIES, Annotations
+from harmonium.data.formats.rdf.files import StatementCollector
+from harmonium.data.formats.registry import GRAPH, targets, writer
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.rdf_annotations import REIFIES, Annotations
 from harmonium.data.tables.encode import encode
 from harmonium.data.tables.reading_options import Options
 from harmonium.errors import HarmoniumError
@@ -126,10 +126,13 @@ def by_fact(graph: Graph) -> dict[tuple[str, str, str, str], float]:
     }
 
 
-@pytest.mark.parametrize("to", WRITERS)
+WEIGHTED = [to for to in targets() if to != GRAPH and writer(to).has_weights]
+
+
+@pytest.mark.parametrize("to", WEIGHTED)
 def test_a_folder_of_each_format_keeps_weights(graph: Graph, tmp_path: Path, to: str) -> None:
     written = harmonium.convert(graph, tmp_path / "out", to)
-    is_rdf = to in ("nt", "ttl", "nq")
+    is_rdf = writer(to).has_labels
     assert ["weight-column" in str(note) for note in written.notes] == [True] * (not is_rdf)
     options = {} if is_rdf else {"weight_column": "weight"}
     assert by_fact(load(tmp_path / "out", **options)) == by_fact(graph)
@@ -145,7 +148,7 @@ def test_one_file_keeps_weights(graph: Graph, tmp_path: Path, ending: str) -> No
     assert by_fact(load(tmp_path / f"out.{ending}", **options)) == by_fact(graph)
 
 
-@pytest.mark.parametrize("to", FOLDERS)
+@pytest.mark.parametrize("to", [to for to in targets() if to not in (GRAPH, *WEIGHTED)])
 def test_formats_of_ids_say_that_weights_are_left_out(graph: Graph, tmp_path: Path, to: str) -> None:
     assert "no weights" in str(harmonium.convert(graph, tmp_path / "out", to).notes[-1])
     assert load(tmp_path / "out").train.weight is None

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harmonium.data.formats.neo4j.address import Neo4jAddress, id_of, name_of, quoted
 from harmonium.data.names import clean_name
-from harmonium.data.neo4j_address import Neo4jAddress, id_of, name_of, quoted
 from harmonium.data.untrusted_server import check_public
 from harmonium.errors import HarmoniumError
 from harmonium.version import __version__

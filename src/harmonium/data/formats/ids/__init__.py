@@ -1,0 +1,1 @@
+"""Folders of ids, with names in files of their own: OpenKE and LibKGE."""

@@ -1,0 +1,1 @@
+"""Neo4j: the address of a database, and its facts read over Bolt."""

@@ -1,0 +1,1 @@
+"""RDF: files in every syntax, SPARQL endpoints, and weights said about statements."""

@@ -1,0 +1,165 @@
+"""All formats and servers: which of them reads a graph, and writing one in any format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from harmonium.data import graph_file
+from harmonium.data.compressed import create_file, find_file, strip_compression
+from harmonium.data.formats import csv, jsonl, parquet, tsv
+from harmonium.data.formats.format import Format, Server
+from harmonium.data.formats.ids import libkge, openke
+from harmonium.data.formats.neo4j import server as neo4j
+from harmonium.data.formats.rdf import files as rdf
+from harmonium.data.formats.rdf import sparql
+from harmonium.data.graph import SPLITS, Graph, Note
+from harmonium.data.tables.columns import WEIGHT
+from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.source import Source
+from harmonium.errors import HarmoniumError
+from harmonium.runtime.written_files import replace_files
+
+FORMATS: tuple[Format, ...] = (  # the first that detects a path reads it
+    openke.FORMAT, libkge.FORMAT, rdf.FORMAT, parquet.FORMAT, jsonl.FORMAT, csv.FORMAT, tsv.FORMAT,
+)  # fmt: skip
+SERVERS: tuple[Server, ...] = (sparql.SERVER, neo4j.SERVER)
+GRAPH = graph_file.ENDING.removeprefix(".")  # the binary format, which is one file
+SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
+UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # suffixes of files, not of folders
+PARTS = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # files of a folder, without suffixes
+
+
+def server(source: object) -> Server | None:
+    """The kind of server whose address this is, such as sparql:URL or bolt://HOST; None if it is no address."""
+    return next((kind for kind in SERVERS if kind.claims(source)), None) if isinstance(source, str) else None
+
+
+def detect(path: Path, options: Options) -> Format:
+    """The first format that recognises a file or folder."""
+    if path.is_file() and re.fullmatch(SPREADSHEETS, path.suffix):
+        raise HarmoniumError(f"{path}: spreadsheets are not read; save it as CSV in UTF-8")
+    for format in FORMATS:
+        if format.detects(path, options):
+            return format
+    content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+    titles = ", ".join(dict.fromkeys(format.title for format in FORMATS))
+    raise HarmoniumError(
+        f"{path}: not a graph: expected a file of facts, or a folder with train.txt (.tsv, .csv, ...); found {content}. "
+        f"Formats: {titles}"
+    )
+
+
+def read(path: Path, options: Options) -> Source:
+    """Read a file or folder with the format that recognises it."""
+    format = detect(path, options)
+    if format.table_options is not None:
+        options.refuse_table_options(path, format.table_options)
+    source = format.read(path, options)
+    source.notes.extend(_notes_of_unread_files(path, format))
+    return source
+
+
+def _notes_of_unread_files(path: Path, format: Format) -> list[Note]:
+    """A note if a folder has a split in several files, of which one is read."""
+    if path.is_file() or not format.suffixes:
+        return []
+    suffixes = {suffix for each in FORMATS for suffix in each.suffixes}
+    files = [file for file in path.iterdir() if strip_compression(file).suffix in suffixes]
+    unread = []
+    for split in SPLITS:
+        named = sorted(file.name for file in files if strip_compression(file).stem == split)
+        read_file = find_file(path, split, format.suffixes)
+        unread += [name for name in named if read_file is None or name != read_file.name]
+    if not unread:
+        return []
+    text = f"{path.name}: not read: {', '.join(unread)}, as the folder has its splits in files of another format too"
+    return [Note(text, "unread files", "", len(unread))]
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def targets() -> tuple[str, ...]:
+    """What a graph can be written as: suffixes of files, without the dot, and names of folders."""
+    order = ("tsv", "txt", "csv")  # first, as most people want a table
+    names = dict.fromkeys(target for format in FORMATS for target in format.targets)
+    return (*order, *(name for name in names if name not in order), GRAPH)
+
+
+def writer(target: str) -> Format:
+    """The format that writes `target`, one of `targets` other than graph."""
+    return next(format for format in FORMATS if target in format.targets)
+
+
+def output_format(out: Path, to: str | None = None) -> str:
+    """The target that a file's suffix or `to` asks for; default for a folder: tsv."""
+    suffix = strip_compression(out).suffix.removeprefix(".")
+    folders = [format.name for format in FORMATS if format.write_folder is not None]
+    files = [target for target in targets() if target not in folders]
+    is_file = suffix in files
+    to = to or (suffix if is_file else "tsv")
+    if to not in targets():
+        raise HarmoniumError(f"cannot write '{to}'; there are {', '.join(targets())}")
+    if (is_file and to != suffix) or (not is_file and to == GRAPH):
+        raise HarmoniumError(f"'{out.name}' and --to {to} disagree; name a folder, or a file that ends in .{to}")
+    if suffix and not is_file and not out.is_dir() and re.fullmatch(UNSUPPORTED, suffix):
+        raise HarmoniumError(f"cannot write .{suffix}; a file ends in .{', .'.join(files)}, or name a folder")
+    if suffix in ("parquet", GRAPH) and strip_compression(out) != out:
+        raise HarmoniumError(f"'{out.name}': a .{suffix} file is not compressed again; drop {out.suffix}")
+    return to
+
+
+def write(graph: Graph, out: Path, to: str) -> list[Note]:
+    """Write a graph as one file or as a folder of splits; returns notes for the user.
+
+    In a folder the files of an earlier graph are replaced, and those of anyone else are an error or stay.
+    """
+    if to == GRAPH:
+        with create_file(out) as file:
+            file.writelines(graph_file.parts(graph))
+        return []
+    splits, format = [split for split, triples in graph.splits.items() if len(triples)], writer(to)
+    notes = _notes_of_weights(graph, out, format)
+    if strip_compression(out).suffix == f".{to}":
+        assert format.write is not None, "it writes files"
+        format.write(graph, out, splits, True)
+        if len(splits) > 1 and to in ("nt", "ttl"):
+            notes.append(Note(f"{out.name}: {', '.join(splits)} are merged; a folder or .nq keeps them apart"))
+    else:
+        with replace_files(out) as folder:
+            _write_folder(graph, folder, to, splits)
+    return notes
+
+
+def _notes_of_weights(graph: Graph, out: Path, format: Format) -> list[Note]:
+    """How the weights of facts are read again, where that needs an option; or that the format has none."""
+    if all(triples.weight is None for triples in graph.splits.values()):
+        return []
+    if not format.has_weights:
+        return [
+            Note(f"{out.name}: {format.name} has no weights of facts, so they are left out; other formats keep them")
+        ]
+    if format.table_options is not None:
+        return []
+    return [Note(f"{out.name}: the column {WEIGHT} has the weights of facts; --weight-column {WEIGHT} reads them")]
+
+
+def _write_folder(graph: Graph, folder: Path, to: str, splits: Sequence[str]) -> None:
+    format = writer(to)
+    if format.write_folder is not None:
+        format.write_folder(graph, folder)
+        return
+    assert format.write is not None, "it writes files"
+    for split in splits:
+        format.write(graph, folder / f"{split}.{to}", [split], False)
+    if not format.has_labels:
+        tsv.write_names(graph, folder)
+
+
+def is_graph_file(name: str) -> bool:
+    """Whether a file of this name would be read as part of a graph in its folder."""
+    path = strip_compression(Path(name))
+    suffixes = {".del", *(suffix for format in FORMATS for suffix in format.suffixes)}
+    return path.suffix in suffixes and bool(re.fullmatch(PARTS, path.stem))
