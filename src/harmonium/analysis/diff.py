@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.significance import PairedComparison, compare_paired
 from harmonium.model.build import title
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.displayed import one_line
+from harmonium.runtime.displayed import Line, Part, Styled, Table, one_line, percent
 from harmonium.runtime.frames import Tabular
 
 HITS = (1, 3, 10)
@@ -126,6 +126,44 @@ class Difference(Tabular):
             sentences.append(f"{counts} probabilities changed by {NOTICEABLE:.0%} or more")
         return sentences
 
+    def display(self) -> Iterator[Part]:
+        """A few sentences, then a table for every part that changed."""
+        yield Line(f"from {self.before} to {self.after}", "bold")
+        yield from (Line(f"  {sentence}") for sentence in self.summary)
+        if self.changed:
+            tables = [
+                _table("Settings", ("setting", "before", "after"), self.settings),
+                self._metrics_table(),
+                _table(
+                    "MRR by relation", ("relation", "facts", "before", "after"), self.relations,
+                    "each run ranks its own entities; those that add most to the change first",
+                ),
+                _table(
+                    "First answers", ("query", "true", "before", "after"), self.answers,
+                    "held-out facts are hidden from both; answers that became right or wrong first",
+                ),
+                self._probability_table(),
+            ]  # fmt: skip
+            yield from (table for table in tables if table.rows)
+
+    def _metrics_table(self) -> Table:
+        rows = []
+        for name, compared in self.metrics.items():
+            word, (low, high) = verdict(compared), compared.interval
+            style = {"better": "green", "worse": "red"}.get(word, "")
+            change = f"{compared.difference:+.3f}", f"{low:+.3f} to {high:+.3f}", Styled(word, style)
+            rows.append([name, compared.control, compared.model, *change])
+        count = f"{self.facts:,} of {self.common:,} facts that both runs hold out, as head and as tail"
+        columns = ["", "before", "after", "change", "95 % interval", "verdict"]
+        return Table(f"Metrics on {self.split}", columns, rows, count)
+
+    def _probability_table(self) -> Table:
+        rows = [
+            [", ".join(row[name] for name in COLUMNS), percent(row["before"]), percent(row["after"])]
+            for row in self.probabilities
+        ]
+        return Table("Probabilities of held-out facts", ["fact", "before", "after"], rows, "largest changes")
+
     def to_json(self) -> dict[str, Any]:
         return {"changed": self.changed, "summary": self.summary, **asdict(self)}
 
@@ -147,6 +185,12 @@ def verdict(comparison: PairedComparison) -> Literal["the same", "no clear chang
     if not comparison.is_significant(ALPHA):
         return "no clear change"
     return "better" if comparison.difference > 0 else "worse"
+
+
+def _table(title: str, columns: Sequence[str], rows: Rows, caption: str | None = None) -> Table:
+    return Table(
+        title, columns, [["-" if row[name] is None else row[name] for name in columns] for row in rows], caption
+    )
 
 
 def _name(run: Run) -> str:

@@ -5,6 +5,7 @@ The facts are found by estimating what removing them would do (influence.py, nec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, Table, notes, one_line
 
 
 def explain(
@@ -94,6 +95,36 @@ class Explanation(Displayed):
     def __repr__(self) -> str:
         reasons = [f"because of {', '.join(self.reasons[0].fact)}"] if self.reasons else []
         return one_line(self, *self.triple, f"score {self.score:.3f}", *reasons)
+
+    def display(self) -> Iterator[Part]:
+        """The facts that count in words; parts of the score only with details."""
+        known = f"a known fact ({self.known})" if self.known else "not a known fact"
+        ranks = ", ".join(f"#{rank:,g} as {side}" for side, rank in self.rank.items())
+        yield Line(", ".join(self.triple), "bold")
+        yield Line(f"{known}; {ranks} among all entities, other known facts removed; score {self.score:.3f}")
+        yield Line(f"Evidence: {self.evidence}.")
+        yield from notes(self.notes)
+        yield Line("")
+        if rows := [[" · ".join(fact.fact), f"#{fact.rank:,}"] for fact in self.necessary]:
+            title = "Facts it depends on" if self.is_decided else "Facts that support it most"
+            yield Table(title, ["training fact", "rank without it and those above"], rows)
+        yield Line(self.verdict)
+        rows = [[" · ".join(reason.fact), f"{reason.effect:+.3f}"] for reason in self.reasons]
+        caption = "estimated by refitting the vectors of the head and the tail to their other facts"
+        yield Table("Single facts with most effect", ["training fact", "change of the score without it"], rows, caption)
+        if self.details is not None:
+            yield from self.details.display()
+        else:
+            yield Line(
+                "--details shows how the score comes about: parts of harmony, directions of W, nearest facts", "dim"
+            )
+
+    def records(self) -> list[dict[str, Any]]:
+        """The training facts behind it: those it depends on, with its rank without them, then single effects."""
+        rows: list[tuple[Any, ...]] = [("necessary", each.fact, each.rank, None) for each in self.necessary]
+        rows += [("single", each.fact, None, each.effect) for each in self.reasons]
+        columns = ("kind", "head", "relation", "tail", "rank_without", "effect")
+        return [dict(zip(columns, (kind, *fact, rank, effect), strict=True)) for kind, fact, rank, effect in rows]
 
     def to_json(self) -> dict[str, Any]:
         details = None if self.details is None else self.details.to_json()

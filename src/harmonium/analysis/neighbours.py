@@ -7,6 +7,7 @@ what composed vectors differ by, so the same entity has other neighbours in each
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.displayed import one_line
+from harmonium.runtime.displayed import Line, Part, Styled, Table, one_line
 from harmonium.runtime.frames import Tabular
 
 
@@ -91,6 +92,10 @@ class Neighbourhood(Tabular):
         columns = {"nearest composed": self.composed, "nearest token": self.token}
         return {title: neighbours for title, neighbours in columns.items() if neighbours}
 
+    def display(self) -> Iterator[Part]:
+        rank = f"#{self.rank:,g}, {'true' if self.true else 'not a known fact'}"
+        return _display(self.triple, self.slot, self.columns, f"the triplet itself: {rank}")
+
     def records(self) -> list[dict[str, Any]]:
         return _records(composed=self.composed, token=self.token)
 
@@ -117,11 +122,35 @@ class EntityNeighbourhood(Tabular):
     def columns(self) -> dict[str, list[Neighbour]]:
         return {"nearest to the entity": self.entity, "nearest to its token": self.token}
 
+    def display(self) -> Iterator[Part]:
+        details = f"ridge {self.ridge:g}, condition {self.condition:.3g}"
+        note = f"the entity's token leaves {self.residual:.0%} of mu - x uncomposed ({details})"
+        return _display(self.triple, self.slot, self.columns, note)
+
     def records(self) -> list[dict[str, Any]]:
         return _records(entity=self.entity, token=self.token)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _display(
+    triple: tuple[str, str, str], slot: Slot, columns: dict[str, list[Neighbour]], note: str
+) -> Iterator[Part]:
+    """Neighbours in several spaces side by side; true facts in green with a tick."""
+
+    def cell(near: Neighbour) -> Styled:
+        text = f"{'✓' if near.true else ' '} {near.name}  {near.distance:.3f} #{near.rank:,g}"
+        return Styled(text, "green" if near.true else "")
+
+    title = f"{triple[0 if slot == 'head' else 2]} in ({', '.join(triple)})"
+    if not any(columns.values()):
+        yield Line(f"{title}: no other entity was seen in that slot; --no-typed compares with all entities")
+        return
+    rows = list(zip(*([cell(neighbour) for neighbour in near] for near in columns.values()), strict=True))
+    hits = ", ".join(f"{sum(n.true for n in near)} of {len(near)} {name}" for name, near in columns.items())
+    caption = f"✓ a known fact with that entity instead: {hits}\n  distance #rank as an answer; {note}"
+    yield Table(title, list(columns), rows, caption)
 
 
 def _names(neighbours: list[Neighbour]) -> str:

@@ -6,7 +6,7 @@ a_k p_k^2 + (c.u_k) p_k, plus c.x outside the span of W.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,6 +22,7 @@ from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
+from harmonium.runtime.displayed import Part, Table
 
 SAMPLE = 20_000  # training facts that may illustrate a direction
 CHUNK = 4096
@@ -94,6 +95,39 @@ class ScoreDetails:
     directions: list[Direction]  # by falling |contribution|
     rest: float  # the part of the score that the listed directions do not contribute
     nearest: list[NearFact]  # training facts, by rising distance
+
+    def display(self) -> Iterator[Part]:
+        """Parts of harmony, directions of W and the nearest facts."""
+        if self.shift:
+            yield self._harmony_table(self.shift)
+            yield self._direction_table()
+        rows = [[" · ".join(near.fact), near.distance] for near in self.nearest]
+        yield Table("Nearest training facts", ["training fact", "distance"], rows)
+
+    def _harmony_table(self, shift: Shift) -> Table:
+        states = [self.harmony[state] for state in ("composed", "token", "empty")]
+        rows = []
+        for name in ("core", "faithfulness", "total"):
+            values = [getattr(parts, name) for parts in states]
+            rows.append([name, *(f"{value:,.3f}" for value in values), f"{values[1] - values[2]:+,.3f}"])
+        columns = ["", "composed x", "token", "token of x = 0", "difference of tokens"]
+        parts = f"{shift.shared:.3f} shared by all facts, {shift.specific:.3f} specific to this one"
+        caption = f"from x to its token: length {shift.length:.3f} ({parts}), harmony {shift.gain:+,.3f}"
+        return Table("Harmony", columns, rows, caption)
+
+    def _direction_table(self) -> Table:
+        rows = []
+        for direction in self.directions:
+            examples = [
+                *(" · ".join(fact.name) for fact in direction.facts[:2]),
+                "heads: " + ", ".join(str(entity.name) for entity in direction.heads[:3]),
+                "tails: " + ", ".join(str(entity.name) for entity in direction.tails[:3]),
+            ]
+            parts = f"{direction.contribution:+.3f}", f"{direction.quadratic:+.2g}", f"{direction.linear:+.2g}"
+            rows.append([*parts, "\n".join(examples)])
+        names = ["contribution", "a (u.x)²", "(c.u) (u.x)", "training facts, heads and tails furthest along u"]
+        caption = f"contribution: the sum of both terms; the rest of the score: {self.rest:+.3f}"
+        return Table("Directions u of W with most effect on the score", names, rows, caption)
 
     def to_json(self) -> dict[str, Any]:
         totals = {state: asdict(parts) | {"total": parts.total} for state, parts in self.harmony.items()}

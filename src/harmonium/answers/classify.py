@@ -8,8 +8,8 @@ thresholds are best where half of the facts are false, the probability counts ev
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from harmonium.answers.calibration.probability import calibration_for, optional_
 from harmonium.answers.score import Facts
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
+from harmonium.data.tables.columns import COLUMNS
 from harmonium.data.tables.fact_file import read_labelled, read_triples
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Part, Table, more_rows, one_line
 from harmonium.runtime.frames import ResultList, index_of
 
 CHUNK = 8192  # triples scored at once
@@ -86,7 +87,7 @@ class LabelledFact:
     probability: float | None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(zip(COLUMNS, self.triple, strict=True)) | {"label": self.label, "probability": self.probability}
 
 
 def label_facts(
@@ -157,6 +158,23 @@ class Classification(Displayed):
         return one_line(
             self, self.graph, f"accuracy {self.metrics['accuracy']:.3f}", f"{len(self.labels):,} test facts"
         )
+
+    def display(self, title: str = "Classification", top: int = 10) -> Iterator[Part]:
+        """Metrics on test facts, and the most frequent relations."""
+        rows: list[list[Any]] = [[name.replace("_", " "), value] for name, value in self.metrics.items()]
+        yield Table(title, ["metric", f"{len(self.labels):,} test facts"], rows, self.source)
+        relations = self.by_relation()
+        rows = [
+            [name, row["facts"], row["accuracy"], row["threshold"], "its own" if row["own_threshold"] else "shared"]
+            for name, row in list(relations.items())[:top]
+        ]
+        columns = ["relation", "facts", "accuracy", "threshold", ""]
+        yield Table("Relations", columns, rows, more_rows(len(relations) - len(rows)))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The accuracy of all test facts, then of each relation."""
+        everything = {"relation": "all", "facts": len(self.labels), "accuracy": self.metrics["accuracy"]}
+        return [everything, *({"relation": name, **row} for name, row in self.by_relation().items())]
 
     def label(self, model: GradientGraph, triples: Triples) -> Tensor:
         """(n,) bool: whether the score of each triple reaches the threshold of its relation."""

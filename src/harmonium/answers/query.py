@@ -11,6 +11,7 @@ from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
+from harmonium.runtime.displayed import Table, percent
 
 WHOLE = "; `score` rates whole facts"
 
@@ -36,9 +37,34 @@ class Answer:
     known: str | None  # the split in which this is already a fact, if any
     probability: float | None = None  # calibrated (probability.py); None where not asked for or not fitted
 
+    @staticmethod
+    def table(title: str, answers: Sequence["Answer"]) -> Table:
+        """Answers as people read them."""
+        rows = [
+            [
+                int(a.rank) if a.rank.is_integer() else a.rank, a.name, a.score, fact_status(a.known),
+                "" if a.known else percent(a.probability),
+            ]
+            for a in answers
+        ]  # fmt: skip
+        caption = why_no_probabilities([answer.probability for answer in answers if not answer.known])
+        return Table(f"({title})" if title else "", ["rank", "answer", "score", "fact", "probability"], rows, caption)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the index, which means nothing outside the model."""
         return {key: value for key, value in asdict(self).items() if key != "index"}
+
+
+def fact_status(split: str | None) -> str:
+    """Whether the graph has a fact, and in which split."""
+    return f"known ({split})" if split else "new"
+
+
+def why_no_probabilities(probabilities: Sequence[float | None]) -> str | None:
+    """Why there are no probabilities, if there are none."""
+    if probabilities and all(probability is None for probability in probabilities):
+        return "no probabilities: switched off, or too few validation facts to fit them"
+    return None
 
 
 def ask(graph: Graph, head: str | None = None, relation: str | None = None, tail: str | None = None) -> Query:

@@ -1,13 +1,13 @@
 """Score given facts: score, probability, rank."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
 from harmonium.answers.calibration.held_out import count_other_answers
 from harmonium.answers.calibration.probability import Calibration, calibration_for, optional_floats
-from harmonium.answers.query import identifiers
+from harmonium.answers.query import fact_status, identifiers
 from harmonium.answers.send.result_file import write_rows
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.tables.columns import COLUMNS
@@ -18,6 +18,7 @@ from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.evaluation.ranking import rank
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import Table, percent
 from harmonium.runtime.frames import ResultList, index_of
 
 Facts = Any  # a path, a list of (head, relation, tail) names, a frame, an array, a dict of columns or a graph
@@ -36,6 +37,19 @@ class ScoredFact:
     head_probability: float | None
     head_rank: float
     known: str | None  # the split in which it is a fact, if any
+
+    @staticmethod
+    def table(title: str, facts: Sequence["ScoredFact"]) -> Table:
+        """Scored facts as people read them."""
+        rows = [
+            [
+                fact.text, fact.score, percent(fact.probability), f"{fact.rank:g}", percent(fact.head_probability),
+                f"{fact.head_rank:g}", fact_status(fact.known),
+            ]
+            for fact in facts
+        ]  # fmt: skip
+        columns = ["fact", "score", "as tail", "rank", "as head", "rank", ""]
+        return Table(title, columns, rows, "ranks among answers that are not known facts")
 
     def to_json(self) -> dict[str, Any]:
         names = dict(zip(COLUMNS, self.triple, strict=True))

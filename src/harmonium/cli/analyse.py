@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.analyses import (
-    show_explanation,
-    show_neighbourhood,
-)
-from harmonium.cli.display.rows import explanation_rows
 from harmonium.cli.options import choice, flag, option
 from harmonium.cli.review import Judgements, QueueOrder, QueueSize, user_name
 from harmonium.errors import HarmoniumError
@@ -55,7 +50,7 @@ def neighbours(
 
         triple = opened.graph.triple(head, relation, tail)
         guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), count, typed)
-    console.output(neighbourhood, output_format, show_neighbourhood)
+    console.output(neighbourhood, output_format)
 
 
 @command("Analyse")
@@ -81,7 +76,7 @@ def explain(
     explanation = harmonium.explain(run, head, relation, tail, count, details, same_relation)
     if plot:
         figures.explain_figure(explanation, plot)
-    console.output(explanation, output_format, show_explanation, explanation_rows)
+    console.output(explanation, output_format)
 
 
 @command("Analyse")

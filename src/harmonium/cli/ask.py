@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.answers import (
-    show_answer_set,
-    show_answers,
-    show_calibration,
-    show_classification,
-    show_evaluation,
-    show_labels,
-    show_missing,
-    show_scored,
-)
-from harmonium.cli.display.rows import calibration_rows, classification_rows, label_rows
 from harmonium.cli.options import argument, choice, flag, option, protocol
 from harmonium.cli.reading import counting, reads_facts, reads_graph
 from harmonium.errors import HarmoniumError
+from harmonium.runtime.displayed import Line, Part
 
 if TYPE_CHECKING:
     from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.query import Answer
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
+
+
+def _answer_set(query: str, answers: Sequence[Answer], coverage: float, top: int) -> Iterator[Part]:
+    """The best answers of a set, and what it covers."""
+    from harmonium.answers.query import Answer
+
+    yield Answer.table(query, answers[:top])
+    size = "1 answer" if len(answers) == 1 else f"{len(answers):,} answers"
+    shown = f" ({top:,} shown)" if len(answers) > top else ""
+    yield Line(f"  the answer set has {size}{shown}: where the graph lacks an answer to such a query,", "dim")
+    yield Line(f"  the set holds it in {100 * coverage:g} % of cases", "dim")
 
 
 def _calibrate(run: Run) -> Calibration:
@@ -84,7 +85,7 @@ def predict(
     Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only
     """
     from harmonium.answers.predict import answer_rows, predict_file
-    from harmonium.answers.query import ask
+    from harmonium.answers.query import Answer, ask
     from harmonium.answers.relation_traits import RelationTraits
 
     opened = harmonium.Run.load(run)
@@ -108,7 +109,7 @@ def predict(
             opened, head, relation, tail, top, new_only, typed, among, probability, progress, coverage
         )
     if [head, relation, tail].count(None) == 2:
-        console.output(answers, output_format, partial(show_missing, opened.graph))
+        console.output(answers, output_format, lambda facts: console.show(display.missing(opened.graph, facts)))
         return
     query = ask(opened.graph, head, relation, tail)
     covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
@@ -117,9 +118,9 @@ def predict(
 
     def show(answers: ResultList[Answer]) -> None:
         if coverage is not None:
-            show_answer_set(query.text, answers, coverage, top)
+            console.show(_answer_set(query.text, answers, coverage, top))
             return
-        show_answers(query.text, answers)
+        console.show([Answer.table(query.text, answers)])
         if is_answered:
             console.say("  such a question has one answer, and it is known; --no-typed lists other candidates", "dim")
 
@@ -149,6 +150,8 @@ def score(
 
     Example: harmonium score runs/demo facts.tsv --out scored.tsv
     """
+    from harmonium.answers.score import ScoredFact
+
     opened, skipped = harmonium.Run.load(run), counting(reading)
     _calibrate(opened)
     with console.bar("scoring") as progress:
@@ -157,7 +160,8 @@ def score(
     if isinstance(scored, int):
         console.say(f"{scored:,} facts: {out}")
     else:
-        console.output(scored, output_format, partial(show_scored, f"{run} on {facts}"))
+        scored.title = f"{run} on {facts}"
+        console.output(scored, output_format, lambda rows: console.show([ScoredFact.table(rows.title, rows)]))
 
 
 @command("Ask")
@@ -193,14 +197,15 @@ def classify(
     if plot:
         figures.classification_figure(classifier, plot)
     if data is not None:
-        show = partial(show_labels, f"{run} on {data}", classifier.metrics["accuracy"])
         labels = label_facts(opened, data, classifier, **reading)
         console.warnings(skipped.notes())
-        console.output(labels, output_format, show, label_rows)
+        console.output(labels, output_format)
+        if output_format == "table":
+            console.say(f"  accuracy on test facts: {classifier.metrics['accuracy']:.1%}", "dim")
     else:
         console.warnings(skipped.notes())
-        show_metrics = partial(show_classification, f"{run} on {classifier.graph}", top)
-        console.output(classifier, output_format, show_metrics, classification_rows)
+        title = f"{run} on {classifier.graph}"
+        console.output(classifier, output_format, lambda result: console.show(result.display(title, top)))
 
 
 @command("Ask")
@@ -233,13 +238,12 @@ def calibrate(
         from harmonium.analysis.figures import calibration_figure
 
         calibration_figure(calibration, plot)
-    console.output(calibration, output_format, show_calibration, calibration_rows)
+    console.output(calibration, output_format)
 
 
 def _correct(run: Run, judgements: Path | None, forget: bool, plot: Path | None, output_format: str) -> None:
     """Learn from judgements, or forget what was learned."""
     from harmonium.answers.calibration.judgement_correction import keep_correction
-    from harmonium.cli.display.review import show_recalibration
     from harmonium.review.recalibration import recalibrate
     from harmonium.review.store import load_judgements
 
@@ -256,7 +260,7 @@ def _correct(run: Run, judgements: Path | None, forget: bool, plot: Path | None,
         return
     result = recalibrate(load_judgements(judgements), run.graph, run.fingerprint)
     keep_correction(run, result.correction)
-    console.output(result, output_format, show_recalibration, lambda result: [result.to_json()])
+    console.output(result, output_format, rows=lambda result: [result.to_json()])
 
 
 def _parse_weights(text: str) -> str | list[float]:
@@ -318,4 +322,4 @@ def evaluate(
     if data is not None:
         console.warnings(evaluation.graph.notes)
     experts = " x ".join([*map(str, runs), *["path rules"] * rules])
-    console.output(evaluation, output_format, partial(show_evaluation, experts, by))
+    console.output(evaluation, output_format, lambda result: console.show(result.display(experts, by)))

@@ -7,7 +7,6 @@ import typer
 import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.differences import show_difference
 from harmonium.cli.options import argument, flag, option
 
 
@@ -30,6 +29,6 @@ def diff(
     """
     with console.bar("comparing") as progress:
         difference = harmonium.diff(before, after, limit=limit, top=top, seed=seed, progress=progress)
-    console.output(difference, output_format, show_difference)
+    console.output(difference, output_format)
     if exit_code and difference.changed:
         raise typer.Exit(1)

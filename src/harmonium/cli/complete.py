@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.answers import show_bands, show_missing
-from harmonium.cli.display.graphs import count_notes, show_reading
-from harmonium.cli.display.training import show_run
 from harmonium.cli.options import argument, flag, option
 from harmonium.cli.reading import option_name, reads_graph
 from harmonium.errors import HarmoniumError
@@ -112,13 +109,13 @@ def _show(run: Run, facts: ResultList[dict[str, Any]], top: int, out: Path | Non
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
         return
-    show_missing(run.graph, facts if out is None else facts[:SHOWN])
-    show_bands(run, facts)
+    console.show(display.missing(run.graph, facts if out is None else facts[:SHOWN]))
+    console.show(display.bands(run, facts))
     if len(facts) == top:
         console.say(f"the list ends at {top:,} facts; --top N lists more")
     if out is not None:
         console.say(f"all {len(facts):,} facts: {out}")
-    if skipped := count_notes(run.graph, "skipped rows"):
+    if skipped := display.count_notes(run.graph, "skipped rows"):
         console.say(f"{skipped:,} rows of the data were skipped; `harmonium info {run.path}` says why", "yellow")
     if run.path is not None:
         console.say(f"run folder: {run.path}")
@@ -142,7 +139,7 @@ def _train(
     folder = folder or run_folder(source)
     assert folder is not None, "a graph on the command line has a name"
     if not quiet:
-        show_reading(source, graph)
+        console.show(display.reading(source, graph))
     earlier = None if overwrite else earlier_run(folder, graph, preset, minutes)
     if earlier is not None:
         if not quiet:
@@ -151,7 +148,7 @@ def _train(
     with console.training_bar() as progress:
         run = harmonium.train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
     if not quiet:
-        show_run(run)
+        console.show([*run.display_training(), *run.display_metrics()])
     return run
 
 

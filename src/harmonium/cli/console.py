@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import html
 import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -28,11 +24,12 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from harmonium.runtime import torchrun
+from harmonium.runtime.displayed import Displayed, Line, Part, notes
 from harmonium.runtime.frames import markdown_table
+from harmonium.runtime.rendering import print_parts
 from harmonium.runtime.untrusted import harmless
 
 if TYPE_CHECKING:
@@ -54,141 +51,21 @@ console = Console(highlight=False)
 errors = _Log(stderr=True, highlight=False)
 Result = TypeVar("Result")
 FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
-METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
-STYLES = {  # of text in HTML
-    "bold": "font-weight:bold",
-    "dim": "opacity:.7",
-    "red": "color:#c62828",
-    "yellow": "color:#9a6700",
-    "green": "color:#2e7d32",
-}
-TEXT_WIDTH = 110  # of results as text
-
-_html: ContextVar[list[str] | None] = ContextVar("html", default=None)  # parts of a page, in place of the terminal
-_terminal: ContextVar[Console] = ContextVar("terminal", default=console)
 
 
-@contextlib.contextmanager
-def as_html() -> Iterator[list[str]]:
-    """Collect what is printed as parts of an HTML page, with every text escaped."""
-    parts: list[str] = []
-    token = _html.set(parts)
-    try:
-        yield parts
-    finally:
-        _html.reset(token)
-
-
-@contextlib.contextmanager
-def as_text() -> Iterator[io.StringIO]:
-    """Collect what is printed as text without control characters."""
-    text = io.StringIO()
-    token = _terminal.set(Console(file=text, width=TEXT_WIDTH, highlight=False, color_system=None, force_jupyter=False))
-    try:
-        yield text
-    finally:
-        _terminal.reset(token)
-
-
-def _styled(tag: str, text: str, style: str = "", css: str = "") -> str:
-    """An HTML element with text in it, which is escaped."""
-    rules = ";".join(filter(None, [css, *(STYLES[word] for word in style.split() if word in STYLES)]))
-    content = html.escape(harmless(text)).replace("\n", "<br>")
-    return f'<{tag} style="{rules}">{content}</{tag}>' if rules else f"<{tag}>{content}</{tag}>"
+def show(result: Displayed | Iterable[Part]) -> None:
+    """Print a result, or lines and tables."""
+    print_parts(result.display() if isinstance(result, Displayed) else result, console)
 
 
 def say(text: str, style: str = "") -> None:
-    """Print text as it is: names from a graph are never read as markup, and paths are not broken into lines."""
-    page = _html.get()
-    if page is None:
-        _terminal.get().print(Text(harmless(text), style=style), soft_wrap=True)
-    elif text.strip():
-        page.append(_styled("div", text, style, "margin-top:.5em" if "bold" in style else ""))
+    """Print a line as it is: names from a graph are never read as markup, and paths are not broken into lines."""
+    show([Line(text, style)])
 
 
-def notes(texts: Sequence[object]) -> None:
-    for text in texts:
-        say(f"note: {text}", "yellow")
-
-
-def warnings(texts: Sequence[object]) -> None:
+def warnings(texts: Iterable[object]) -> None:
     """Notes on stderr, beside results that may be JSON."""
-    for text in texts:
-        errors.print(Text(harmless(f"note: {text}"), style="yellow"), soft_wrap=True)
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str | None = None) -> None:
-    """A table; numbers are aligned to the right, text to the left."""
-    if title:
-        say(title, "bold")
-    numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
-    page = _html.get()
-    if page is not None:
-        page.append(_html_table(columns, rows, numeric))
-        if caption:
-            say(caption, "dim")
-        return
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, is_number in zip(columns, numeric, strict=True):
-        grid.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(_cell_text, row))
-    _terminal.get().print(Padding(grid, (0, 0, 0, 2), expand=False))
-    if caption:
-        say(f"  {caption}", "dim")
-    _terminal.get().print()
-
-
-def _cell_text(cell: Any) -> Text:
-    """A cell for the terminal, which no name in it can control."""
-    if not isinstance(cell, Text):
-        return Text(harmless(number(cell)))
-    return cell if harmless(cell.plain) == cell.plain else Text(harmless(cell.plain), style=cell.style)
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
-    """The rows of a table as HTML."""
-    css = [f"text-align:{'right' if is_number else 'left'};padding:.15em .8em .15em 0" for is_number in numeric]
-    lines = ["".join(_styled("th", name, "", rule) for name, rule in zip(columns, css, strict=True))]
-    for row in rows:
-        cells = [(c.plain, str(c.style)) if isinstance(c, Text) else (number(c), "") for c in row]
-        lines.append("".join(_styled("td", *cell, rule) for cell, rule in zip(cells, css, strict=True)))
-    return '<table style="border-collapse:collapse">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-
-
-def item(label: str, text: str, details: str) -> None:
-    """An entry of a list: a label, a line of text, and details below it, folded to the width of the terminal."""
-    page = _html.get()
-    if page is not None:
-        page.append(f"<div>{_styled('b', label)} {_styled('span', text)}<br>{_styled('span', details, 'dim')}</div>")
-        return
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(harmless(label)), Text(harmless(text)))
-    grid.add_row(Text(), Text(harmless(details), style="dim"))
-    _terminal.get().print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-
-def paragraph(text: str, style: str = "") -> None:
-    """Indented text, folded to the width of the terminal."""
-    _terminal.get().print(Padding(Text(harmless(text), style=style), (0, 0, 0, 4), expand=False))
-
-
-def number(value: Any) -> str:
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
-
-
-def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]], protocol: str) -> None:
-    """One row of metrics per name, and one of weighted metrics where facts have weights, with the protocol as caption."""
-    cells = []
-    for name, values in rows.items():
-        cells.append([name, *(float(values[metric]) for metric in METRICS)])
-        if "weighted_mrr" in values:
-            cells.append([f"{name}, weighted", *(float(values[f"weighted_{metric}"]) for metric in METRICS)])
-    table(title, ["", *METRICS], cells, f"protocol: {protocol}")
+    print_parts(notes(texts), errors)
 
 
 def print_json(value: Any) -> None:
@@ -223,16 +100,16 @@ def _print(text: str) -> None:
 def output(
     result: Result,
     output_format: str,
-    show: Callable[[Result], None],
+    show_result: Callable[[Result], None] | None = None,
     rows: Callable[[Result], Sequence[Mapping[str, Any]]] | None = None,
     to_json: Callable[[Result], Any] | None = None,
 ) -> None:
-    """Print a result in a format of `--format`: `show` prints it for people, `rows` are its rows in tabular formats.
+    """Print a result in a format of `--format`: `show_result` prints it for people, `rows` are its rows in tables.
 
-    By default a result has methods for its rows (`records`) and its JSON (`to_json`).
+    By default a result shows itself, and has methods for its rows (`records`) and its JSON (`to_json`).
     """
     if output_format == "table":
-        show(result)
+        (show_result or show)(result)  # type: ignore[arg-type]  # Displayed
     elif output_format == "json":
         print_json(to_json(result) if to_json else result)
     elif output_format == "md" and hasattr(result, "to_markdown"):

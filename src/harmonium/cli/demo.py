@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.analyses import show_neighbourhood
-from harmonium.cli.display.answers import show_answers, show_missing
-from harmonium.cli.display.training import show_model, show_run
 from harmonium.cli.options import option
 
 SETTINGS = [  # of the preset fast, fixed so that the result does not depend on the speed of the machine
@@ -36,7 +33,6 @@ def demo(
     """
     from harmonium.analysis.figures import guises_figure
     from harmonium.analysis.plain_comparison import without_harmony
-    from harmonium.answers.query import ask
     from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.runtime.folders import reserve
 
@@ -51,15 +47,14 @@ def demo(
             "atlas", "fast", out, [*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
     plain = evaluate_scorer(without_harmony(run.model), run.graph, run.config.evaluate)
-    show_model(harmonium.info(run)["run"])
-    show_run(run, {"without W": plain.metrics})
+    console.show([*display.model(run), *run.display_training(), *run.display_metrics({"without W": plain.metrics})])
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
-    show_missing(graph, missing)
+    console.show(display.missing(graph, missing))
     for query in QUERIES:
-        show_answers(ask(graph, *query).text, harmonium.predict(run, *query, top=8))
+        console.show(harmonium.predict(run, *query, top=8))
     for guise in GUISES:
-        show_neighbourhood(harmonium.neighbours(run, *guise))
+        console.show(harmonium.neighbours(run, *guise))
     figure = out / "guises.png"
     guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
     console.say(f"run folder: {out}    figure: {figure}", "bold")

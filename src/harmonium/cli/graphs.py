@@ -1,18 +1,20 @@
 """Commands about graphs: info, doctor, convert."""
 
-from functools import partial
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.graphs import show_diagnosis, show_graph
-from harmonium.cli.display.rows import finding_rows, relation_rows, run_rows
-from harmonium.cli.display.training import show_model, show_run
 from harmonium.cli.options import argument, graph_format, option
 from harmonium.cli.reading import reads_graph
+from harmonium.runtime.displayed import Line, notes
 from harmonium.runtime.untrusted import is_file
+
+if TYPE_CHECKING:
+    from harmonium.data.graph import Graph
 
 
 @command("Graphs")
@@ -30,16 +32,20 @@ def info(
 
     Example: harmonium info runs/demo
     """
+    from harmonium.run.run import Run, is_run_folder, open_graph, open_run
+
     console.download(graph_or_run)
-    contents = harmonium.info(graph_or_run, **reading)
+    source = open_run(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
+    graph = open_graph(source, **reading)
 
-    def show(_: object) -> None:
-        if "run" in contents:
-            show_model(contents["run"])
-            show_run(harmonium.Run.load(graph_or_run))
-        show_graph(contents["graph"], top)
+    def show(source: Run | Graph) -> None:
+        if isinstance(source, Run):
+            console.show([*display.model(source), *source.display_training(), *source.display_metrics()])
+        console.show(graph.display(top))
 
-    console.output(contents, output_format, show, run_rows if "run" in contents else relation_rows)
+    rows = display.run_rows if isinstance(source, Run) else display.relation_rows
+    opened = source if isinstance(source, Run) else graph
+    console.output(opened, output_format, show, lambda source: rows(harmonium.info(source)), harmonium.info)
 
 
 @command("Graphs")
@@ -77,7 +83,7 @@ def doctor(
         diagnosis = harmonium.doctor(
             graph, clean=clean, unite=unite, since=since, top=top, progress=progress, **reading
         )
-    console.output(diagnosis, output_format, partial(show_diagnosis, top=top), finding_rows)
+    console.output(diagnosis, output_format, lambda diagnosis: console.show(diagnosis.display(top)))
 
 
 @command("Graphs")
@@ -114,8 +120,6 @@ def convert(
     summary = {"name": graph.name, "out": str(out), **sizes, "notes": [str(note) for note in graph.notes]}
 
     def show(_: object) -> None:
-        console.say(repr(graph), "bold")
-        console.notes(graph.notes)
-        console.say(f"written: {out}")
+        console.show([Line(repr(graph), "bold"), *notes(graph.notes), Line(f"written: {out}")])
 
     console.output(summary, output_format, show, lambda row: [row])

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.training import show_metrics, show_update
 from harmonium.cli.options import argument, choice, flag, option
 from harmonium.cli.reading import reads_graph
 from harmonium.errors import HarmoniumError
@@ -66,8 +65,8 @@ def update(
         if undo:
             console.say(f"undone; {len(log):,} updates are left", "bold")
         else:
-            show_update(updated.updates[-1].record)
-        show_metrics(updated)
+            console.show(updated.updates[-1])
+        console.show(updated.display_metrics())
         console.say(f"run folder: {updated.path}")
 
     console.output(summary, output_format, show, lambda row: [row])

@@ -9,18 +9,10 @@ from typing import Annotated, Any
 
 import harmonium
 from harmonium.cli import console, options
-from harmonium.cli.display.analyses import show_neighbourhood
-from harmonium.cli.display.paper import (
-    density_rows,
-    dynamics_rows,
-    gain_rows,
-    show_density,
-    show_dynamics,
-    show_gain,
-)
 from harmonium.cli.options import argument, choice, option
 from harmonium.cli.reading import counting, reads_facts
 from harmonium.errors import HarmoniumError
+from harmonium.runtime.displayed import Table
 
 TABLES = ("table1", "htpr", "controls", "neighbourhoods", "density", "gain", "classification")
 Graph = Annotated[str, option("GRAPH", "Dataset name, folder or file of facts.")]
@@ -80,7 +72,7 @@ def table(
     console.output(
         made,
         output_format,
-        lambda _: console.table(f"{name}, {dataset}", columns, lines),
+        lambda _: console.show([Table(f"{name}, {dataset}", columns, lines)]),
         lambda _: cells,
         lambda made: records.plain(made),
     )
@@ -126,7 +118,9 @@ def starts(
     console.output(
         cells,
         output_format,
-        lambda _: console.table(f"MRR by start, {graph.name}", columns, [list(line.values()) for line in lines]),
+        lambda _: console.show(
+            [Table(f"MRR by start, {graph.name}", columns, [list(line.values()) for line in lines])]
+        ),
         lambda _: lines,
     )
 
@@ -178,7 +172,7 @@ def density(
         skipped = counting(reading)
         densities = density(run, labelled, count, typed, seed, device, progress, **reading)
     console.warnings(skipped.notes())
-    console.output(densities, output_format, show_density, density_rows)
+    console.output(densities, output_format)
 
 
 def gain(
@@ -203,7 +197,7 @@ def gain(
         from harmonium.paper.figures import gain_figure
 
         gain_figure(gains, plot)
-    console.output(gains, output_format, show_gain, gain_rows)
+    console.output(gains, output_format)
 
 
 def dynamics(
@@ -228,7 +222,7 @@ def dynamics(
         from harmonium.paper.figures import dynamics_figure
 
         dynamics_figure(trajectory, plot)
-    console.output(trajectory, output_format, show_dynamics, dynamics_rows)
+    console.output(trajectory, output_format)
 
 
 COMMANDS: list[Callable[..., None]] = [table, starts, neighbours, density, gain, dynamics]
@@ -236,7 +230,7 @@ COMMANDS: list[Callable[..., None]] = [table, starts, neighbours, density, gain,
 
 def _show_each(near: Sequence[Any]) -> None:
     for neighbourhood in near:
-        show_neighbourhood(neighbourhood)
+        console.show(neighbourhood)
 
 
 def _words(values: list[str] | None) -> list[str]:

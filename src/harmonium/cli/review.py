@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.review import show_offer, show_summary
 from harmonium.cli.options import choice, option
 from harmonium.errors import HarmoniumError
 
@@ -117,7 +116,7 @@ def _show_state(path: Path) -> None:
     from harmonium.review.precision import ReviewSummary
     from harmonium.review.store import load_judgements
 
-    show_summary(ReviewSummary.of(load_judgements(path) if path.exists() else []))
+    console.show(ReviewSummary.of(load_judgements(path) if path.exists() else []))
     console.say("facts are judged in a terminal; this is none (or `harmonium serve RUN --review` in a browser)", "dim")
 
 
@@ -141,7 +140,7 @@ def _judge(run: harmonium.Run, path: Path, reviewer: str, order: str, top: int) 
         console.say(f"{name}, judging predictions of {run.path}; judgements are kept in {path}", "dim")
         console.say(HELP)
         judge_all(review, name, typer.getchar, lambda: str(typer.prompt("comment", default="", show_default=False)))
-        show_summary(review.summary())
+        console.show(review.summary())
         if pending := len(review.pending()):
             command = shlex.join(["harmonium", "update", str(run.path), "--judgements", str(path), "--out", "RUN2"])
             console.say(f"{pending:,} judgements are not in the model yet: {command}", "dim")
@@ -154,7 +153,7 @@ def judge_all(review: Review, reviewer: str, read_key: Callable[[], str], read_c
         while (offer := review.next(reviewer, first)).shown is not None:
             assert offer.triple is not None, "there is a fact"
             first = None
-            show_offer(offer, review.reason(offer.triple), known_facts(review, offer))
+            console.show(display.offer(offer, review.reason(offer.triple), known_facts(review, offer)))
             outcome = _answer(review, reviewer, offer, read_key, read_comment)
             if outcome == "quit":
                 return
@@ -193,18 +192,16 @@ def _answer(
         elif key == "e":
             _explain(review, offer)
         elif key == "p":
-            show_summary(review.summary())
+            console.show(review.summary())
         else:
             console.say(HELP)
 
 
 def _explain(review: Review, offer: Offer) -> None:
-    from harmonium.cli.display.analyses import show_explanation
-
     assert offer.shown is not None, "there is a fact"
     with console.bar("explaining"):
         explanation = harmonium.explain(review.run, *offer.shown.fact)
-    show_explanation(explanation)
+    console.show(explanation)
 
 
 def known_facts(review: Review, offer: Offer) -> list[str]:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
-from harmonium.cli import console, options
+from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.display.rows import plan_rows, run_rows
-from harmonium.cli.display.training import show_plan, show_settings, show_trained
 from harmonium.cli.options import flag, option
 from harmonium.cli.reading import reads_graph
 
@@ -58,7 +56,7 @@ def train(
     data, recipe = options.sources(graph_or_config, data, config, preset)
     chosen = read_settings(recipe, overrides)
     if list_settings:
-        show_settings(chosen, str(recipe or "best"), output_format)
+        display.settings(chosen, str(recipe or "best"), output_format)
         return
     source = data or chosen.data
     out = out or Path("runs") / graph_name(source)
@@ -69,7 +67,10 @@ def train(
 
 
 def _show(run: Run, output_format: str) -> None:
-    console.output(run, output_format, show_trained, lambda run: run_rows(harmonium.info(run)), harmonium.info)
+    def show(run: Run) -> None:
+        console.show(display.trained(run))
+
+    console.output(run, output_format, show, lambda run: display.run_rows(harmonium.info(run)), harmonium.info)
 
 
 @command("Train")
@@ -119,4 +120,4 @@ def plan(
     console.download(data or read_settings(recipe, settings or []).data)
     with console.bar("timing a few steps"):
         estimate = harmonium.plan(data, recipe, settings or [], **reading)
-    console.output(estimate, output_format, show_plan, plan_rows)
+    console.output(estimate, output_format)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,11 +14,12 @@ from harmonium.data.index import CsrIndex, KnownAnswers, is_member
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.runtime.displayed import Displayed
+from harmonium.runtime.displayed import Displayed, Line, Part, Table, more_rows, notes
 from harmonium.runtime.untrusted import harmless
 
 SPLITS = ("train", "valid", "test")
 CHUNK = 1 << 22  # facts indexed at a time
+LARGE_GRAPH = 1_000_000  # facts
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,46 @@ class Graph(Displayed):
         return Triples.from_rows(
             [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
         )
+
+    def display(self, top: int | None = None) -> Iterator[Part]:
+        """Its size, notes, and most frequent relations with an example.
+
+        By default ten relations; none of a large graph, where counting them takes seconds.
+        """
+        sizes = ", ".join(f"{split} {len(facts):,}" for split, facts in self.splits.items())
+        counts = f"{self.n_entities:,} entities, {self.n_relations:,} relations"
+        yield Line(f"{self.name}: {counts}; {sizes}", "bold")
+        if len(self.rejected):
+            yield Line(f"facts recorded as false, which are never proposed: {len(self.rejected):,}")
+        is_counted = top is not None or sum(map(len, self.splits.values())) <= LARGE_GRAPH
+        if is_counted:
+            unseen = {split: int(self.unseen(self.splits[split]).sum()) for split in ("valid", "test")}
+            texts = ", ".join(f"{count:,} in {split}" for split, count in unseen.items())
+            yield Line(f"facts with an entity that is not in train: {texts}")
+        yield from notes(self.notes)
+        if is_counted:
+            rows = [
+                [r["name"], r["train"], r["category"], " · ".join(r["example"] or ())]
+                for r in self.by_relation(10 if top is None else top)
+            ]
+            columns = ["relation", "train", "category", "example"]
+            yield Table("Relations", columns, rows, more_rows(self.n_relations - len(rows)))
+
+    def by_relation(self, top: int | None = None) -> list[dict[str, Any]]:
+        """Relations with their number of training facts, category and an example; most frequent first."""
+        relation, size = self.train.relation, len(self.train)
+        counts = relation.bincount(minlength=self.n_relations)
+        first = torch.full((self.n_relations,), size).scatter_reduce_(0, relation, torch.arange(size), "amin")
+        categories = self.categories()
+        return [
+            {
+                "name": self.relations.name(r),
+                "train": int(counts[r]),
+                "category": categories[r],
+                "example": self.names_of(self.train[first[r : r + 1]])[0] if counts[r] else None,
+            }
+            for r in counts.argsort(descending=True, stable=True)[:top].tolist()
+        ]
 
     def fingerprint(self) -> str:
         """Sizes and a checksum of the ids and weights of all facts: equal when two processes train on the same graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -18,11 +18,12 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import Frequency, RuleBaseline
+from harmonium.evaluation.display import interval_rows, metrics_table
 from harmonium.evaluation.metrics import Estimate, Ranks, read_metrics
 from harmonium.evaluation.ranking import rank
 from harmonium.model.scoring import Scorer
 from harmonium.runtime import schema
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Part, one_line
 from harmonium.runtime.distributed import World
 from harmonium.runtime.frames import Tabular
 
@@ -71,6 +72,10 @@ class EvaluationSummary(Displayed):
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.graph} {self.protocol.split}", *_short(self.metrics), f"{self.queries:,} queries")
+
+    def display(self) -> Iterator[Part]:
+        rows = {"model": self.metrics, **interval_rows(self.estimate), **self.by_side}
+        yield metrics_table(f"Link prediction on {self.graph}", rows, self.describe())
 
     def describe(self) -> str:
         """The protocol in one line."""
@@ -145,6 +150,22 @@ class Evaluation(Tabular):
     def __repr__(self) -> str:
         graph = f"{self.graph.name} {self.protocol.split}"
         return one_line(self, graph, *_short(self.metrics), f"{len(self.ranks):,} queries")
+
+    def display(self, title: str = "Link prediction", by: str | None = "side") -> Iterator[Part]:
+        """Metrics with their protocol, of all queries and of parts of them: by side, relation or category."""
+        rows = {f"{'' if self.estimate else 'all '}{len(self.ranks):,} queries": self.metrics}
+        rows |= interval_rows(self.estimate)
+        if by == "side":
+            rows |= self.by_side
+        elif by == "relation":
+            rows |= {f"{name} ({int(m['queries'])})": m for name, m in self.by_relation.items()}
+        elif by == "category":
+            for category, sides in self.by_category.items():
+                rows |= {f"{category} {side} ({int(m['queries'])})": m for side, m in sides.items()}
+        protocol = self.describe()
+        if self.weights is not None:
+            protocol += f"; weights {', '.join(f'{weight:.3g}' for weight in self.weights)}"
+        yield metrics_table(f"{title} on {self.graph.name}", rows, protocol)
 
     def describe(self) -> str:
         """The protocol in one line."""

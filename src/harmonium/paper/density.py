@@ -8,7 +8,7 @@ t test comes with bootstrap intervals over whole triplets and over whole relatio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import Displayed, Part, Table
 
 MAX_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held at once
 
@@ -70,7 +71,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Density:
+class Density(Displayed):
     """The changes for true and for false triplets, and how they were counted."""
 
     graph: str
@@ -78,6 +79,32 @@ class Density:
     typed: bool
     positives: Change
     negatives: Change
+
+    def display(self) -> Iterator[Part]:
+        parts = self.positives, self.negatives
+        rows = [
+            ["queries", *(f"{part.queries:,}" for part in parts)],
+            ["by composed vector", *(f"{part.composed:.3f}" for part in parts)],
+            ["by token", *(f"{part.token:.3f}" for part in parts)],
+            ["change", *(f"{part.change.mean:+.3f} ± {part.change.standard_error:.3f}" for part in parts)],
+            ["t, independent queries", *(f"{part.change.t:+.1f}" for part in parts)],
+            ["95 % by fact", *("{:+.3f} to {:+.3f}".format(*part.by_triplet) for part in parts)],
+            ["95 % by relation", *("{:+.3f} to {:+.3f}".format(*part.by_relation) for part in parts)],
+        ]
+        candidates = "entities seen in that slot of the relation in any split" if self.typed else "all entities"
+        caption = f"heads and tails; candidates: {candidates}; ± standard error;\n"
+        caption += "  bootstrap intervals of the change, resampling facts or relations"
+        title = f"Facts among the {self.count} nearest on {self.graph}"
+        yield Table(title, ["", "true facts", "false facts"], rows, caption)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row for true and one for false triplets."""
+        rows = []
+        for name, part in (("true", self.positives), ("false", self.negatives)):
+            counts = {"facts": name, "queries": part.queries, "composed": part.composed, "token": part.token}
+            change = {"change": part.change.mean, "standard_error": part.change.standard_error, "t": part.change.t}
+            rows.append(counts | change | {"by_triplet": part.by_triplet, "by_relation": part.by_relation})
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"candidates": "typed-all" if self.typed else "full"}

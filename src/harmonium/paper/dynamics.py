@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.linalg import vector_norm
 from harmonium.errors import HarmoniumError
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import Displayed, Part, Table
 
 TOLERANCE = 1e-6  # remaining share of the distance at the end, in the slowest direction
 
@@ -58,7 +60,7 @@ def dynamics(
 
 
 @dataclass(frozen=True)
-class Dynamics:
+class Dynamics(Displayed):
     """The path from x to mu(x) and samples of p(h|x), in float64."""
 
     triple: tuple[str, str, str]
@@ -76,6 +78,25 @@ class Dynamics:
         """(steps + 1,): to the token."""
         distance: Tensor = vector_norm(self.hidden - self.token, dim=-1)
         return distance
+
+    def display(self) -> Iterator[Part]:
+        """At most eleven steps from the composed vector to the token, denser at the start."""
+        last = len(self.hidden) - 1
+        steps = sorted({*(round(last * (tenth / 10) ** 2) for tenth in range(10)), last})
+        rows = [
+            [step, f"{self.harmony[step]:.4f}", f"{self.coherence[step]:.4f}", f"{self.distance[step]:.2e}"]
+            for step in steps
+        ]
+        samples = f"mean of {len(self.samples)} samples of p(h|x): {self.sample_harmony.mean():.4f}"
+        caption = f"harmony of the closed form: {self.optimum:.4f}; {samples}"
+        columns = ["step", "harmony", "core harmony", "distance to the token"]
+        yield Table(", ".join(self.triple), columns, rows, caption)
+
+    def records(self) -> list[dict[str, Any]]:
+        """All steps."""
+        columns = self.harmony.tolist(), self.coherence.tolist(), self.distance.tolist()
+        names = ("step", "harmony", "core_harmony", "distance")
+        return [dict(zip(names, (step, *row), strict=True)) for step, row in enumerate(zip(*columns, strict=True))]
 
     def to_json(self) -> dict[str, Any]:
         return {

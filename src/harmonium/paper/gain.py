@@ -6,7 +6,7 @@ vector itself, and by H(mu(x), x). A negative change of rank is an improvement, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.run.run import Run, open_run
+from harmonium.runtime.displayed import Displayed, Part, Table
 
 CANDIDATES: tuple[Literal["typed-all"], Literal["full"]] = ("typed-all", "full")
 CHUNK = 4096
@@ -96,13 +97,35 @@ class RankChange:
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(Displayed):
     """The gain of each query's true triplet, heads first, then tails, and the change of its rank."""
 
     graph: str
     protocol: EvaluateConfig  # except for the candidates
     gain: Tensor  # (n,)
     changes: dict[str, RankChange]  # by candidates: typed-all and full
+
+    def display(self) -> Iterator[Part]:
+        """Correlation of gain and change of rank, under each choice of candidates."""
+        titles = {"rank": "rank", "reciprocal_rank": "1/rank", "reciprocal_rank_changed": "1/rank, where it changed"}
+        rows, changes = [], []
+        for name, part in self.to_json()["candidates"].items():
+            for kind, title in titles.items():
+                correlation = part["spearman"][kind]
+                rows.append([name, title, f"{correlation['rho']:+.4f}", f"{correlation['p']:.2g}", correlation["n"]])
+            mrr = f"MRR {part['mrr_before']:.3f} -> {part['mrr_after']:.3f}"
+            changes.append(f"{name} {mrr}, {part['unchanged']:.0%} unchanged")
+        caption = f"from ranking by H(x, x) to ranking by H(mu, x): {'; '.join(changes)}"
+        columns = ["candidates", "gain against change of", "Spearman", "p", "queries"]
+        yield Table(f"Harmony gain and rank change, {self.graph} {self.protocol.split}", columns, rows, caption)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row for each correlation."""
+        return [
+            {"candidates": name, "change_of": kind, **correlation}
+            for name, part in self.to_json()["candidates"].items()
+            for kind, correlation in part["spearman"].items()
+        ]
 
     def to_json(self) -> dict[str, Any]:
         quantiles = self.gain.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=self.gain.dtype)).tolist()

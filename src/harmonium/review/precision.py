@@ -7,7 +7,7 @@ bin of probability it is comparable, as far as facts were not chosen by their tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -16,10 +16,11 @@ from typing import Any
 from harmonium.evaluation.metrics import wilson_interval
 from harmonium.review.judgements import JudgedFact, by_fact
 from harmonium.review.store import Judgement
-from harmonium.runtime.displayed import one_line
+from harmonium.runtime.displayed import Item, Line, Part, Table, one_line, percent
 from harmonium.runtime.frames import Tabular
 
 EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)  # of the bins of probability
+BAR_WIDTH = 14  # characters of a share of 100 %
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,24 @@ class ReviewSummary(Tabular):
         """One row for each bin of probability."""
         return [_row(part) | {"low": part.low, "high": part.high} for part in self.bins]
 
+    def display(self) -> Iterator[Part]:
+        """Counts, precision against stated probability, and disagreements."""
+        if not self.judgements:
+            yield Line("no judgements yet")
+            return
+        reviewers = ", ".join(f"{name} {count:,}" for name, count in self.by_reviewer.items())
+        counts = f"{self.accepted:,} accepted, {self.rejected:,} rejected, {self.unsure:,} unsure"
+        yield Line(f"{counts}, {len(self.disputed):,} disputed (judgements: {reviewers})", "bold")
+        if self.overall.facts:
+            rows = [[f"{part.low:.0%} to {part.high:.0%}", *_cells(part)] for part in self.bins if part.facts]
+            rows.append(["all", *_cells(self.overall)])
+            columns = ["probability", "judged", "stated", "accepted", "95 % interval", "0 to 100 %"]
+            caption = "#: accepted, -: interval, |: stated; facts are chosen by the queue, so compare within a row"
+            yield Table("Precision so far against stated probability", columns, rows, caption)
+        for fact in self.disputed:
+            verdicts = "; ".join(f"{each.reviewer}: {each.verdict} {each.quoted_comment}" for each in fact.judgements)
+            yield Item("disputed", fact.judgements[0].text, verdicts)
+
     def to_json(self) -> dict[str, Any]:
         counts = {name: getattr(self, name) for name in ("judgements", "accepted", "rejected", "unsure", "by_reviewer")}
         disputed = [[each.to_json() for each in fact.judgements] for fact in self.disputed]
@@ -105,3 +124,15 @@ def _precision(pairs: list[tuple[float, bool]]) -> Precision:
 def _row(part: Precision) -> dict[str, Any]:
     low, high = part.interval or (None, None)
     return {"facts": part.facts, "stated": part.stated, "accepted": part.accepted, "at_least": low, "at_most": high}
+
+
+def _cells(part: Precision) -> list[Any]:
+    """The cells of a row, with a bar: the interval of the share that was accepted, that share and the stated one."""
+    assert part.interval and part.stated is not None and part.accepted is not None, "a row has facts"
+    low, high = part.interval
+    start, end = round(BAR_WIDTH * low), round(BAR_WIDTH * high)
+    bar = [" "] * (BAR_WIDTH + 1)
+    bar[start : end + 1] = "-" * (end + 1 - start)
+    bar[round(BAR_WIDTH * part.accepted)] = "#"
+    bar[round(BAR_WIDTH * part.stated)] = "|"
+    return [part.facts, percent(part.stated), percent(part.accepted), f"{low:.0%} to {high:.0%}", "".join(bar)]

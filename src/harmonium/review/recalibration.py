@@ -17,7 +17,7 @@ probabilities stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import by_fact
 from harmonium.review.store import Judgement
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, one_line, percent
 
 MINIMUM = 10  # judged facts
 FOLDS = 5
@@ -56,6 +56,24 @@ class Recalibration(Displayed):
     log_loss: float  # of the uncorrected probabilities
     corrected_log_loss: float  # of probabilities corrected without the fold of the fact
     correction: JudgementCorrection | None  # None: it would not have lowered the log loss beyond chance
+
+    def display(self) -> Iterator[Part]:
+        yield Line(f"{self.facts:,} judged facts: {self.accepted / self.facts:.1%} accepted", "bold")
+        yield Line(f"  mean probability that was stated: {percent(self.stated)}")
+        losses = f"{self.log_loss:.4f} stated, {self.corrected_log_loss:.4f} corrected (5-fold cross-validation)"
+        yield Line(f"  log loss: {losses}")
+        if self.other_runs:
+            yield Line(f"  {self.other_runs:,} were judged on predictions of other runs", "yellow")
+        if self.left_out:
+            yield Line(
+                f"  {self.left_out:,} facts left out: disputed, unsure, without a probability or of another graph"
+            )
+        if self.correction is None:
+            yield Line("a correction would not have helped, so probabilities stay as they were fitted", "yellow")
+            return
+        fitted = f"{self.correction.intercept:+.3f} + {self.correction.slope:.3f} x log-odds + relation's own"
+        yield Line(f"corrected log-odds = {fitted}")
+        yield Line("kept in the run: `complete`, the explorer and the review use it; --forget-judgements drops it")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

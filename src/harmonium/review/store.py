@@ -57,6 +57,10 @@ class Judgement:
     def fact(self) -> FactIds:
         return self.head, self.relation, self.tail
 
+    @property
+    def quoted_comment(self) -> str:
+        return f"({self.comment})" if self.comment else ""
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

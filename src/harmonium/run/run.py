@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +41,7 @@ from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
+from harmonium.evaluation.display import interval_rows, metrics_table
 from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.evaluation.metrics import read_metrics
 from harmonium.model.build import build_model, title
@@ -54,7 +55,7 @@ from harmonium.run.selection import Selection
 from harmonium.run.updates import Update
 from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.device import pick_device
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, one_line
 from harmonium.runtime.untrusted import refuse_pickle
 
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
@@ -135,6 +136,39 @@ class Run(RunMethods, Displayed):
         split = self.evaluation.protocol.split if self.evaluation else ""
         metrics = [f"{split} {name} {self.metrics[name]:.3f}" for name in ("mrr", "hits@10") if name in self.metrics]
         return one_line(self, model, f"on {self.graph.name} ({self.graph.n_entities:,} entities)", *metrics)
+
+    def display(self, others: Mapping[str, Metrics] = MappingProxyType({})) -> Iterator[Part]:
+        """The model, how it was trained, and its metrics beside those of `others` by name."""
+        yield Line(repr(self).strip("<>"), "bold")
+        yield from self.display_training()
+        yield from self.display_metrics(others)
+
+    def display_training(self) -> Iterator[Part]:
+        """How the settings were chosen, and how training went."""
+        history = self.history
+        if self.selection:
+            yield from self.selection.display()
+        if history.harmony:
+            yield Line(f"  harmony: {history.harmony['summary']}")
+        best = f"best at epoch {history.best_epoch} of {len(history.rows)}"
+        yield Line(f"trained {history.seconds:.1f} s, {best}; {history.stopped}")
+
+    def display_metrics(self, others: Mapping[str, Metrics] = MappingProxyType({})) -> Iterator[Part]:
+        """Its metrics, those of `others` by name and of baselines, and the updates that it has had."""
+        if evaluation := self.evaluation:
+            rows = {"model": self.metrics, **interval_rows(evaluation.estimate), **others}
+            rows |= {f"{name} baseline": metrics for name, metrics in evaluation.baselines.items()}
+            yield metrics_table(f"Link prediction on {self.graph.name}", rows, evaluation.describe())
+            if evaluation.warning:
+                yield Line(f"warning: {evaluation.warning}", "red")
+        if self.updates:
+            undo = "`harmonium update RUN --undo` gives back the run before the last"
+            yield Line(f"Updates since the training; {undo}", "bold")
+        for number, update in enumerate(self.updates, start=1):
+            entry = update.to_json()
+            before = f"; MRR {entry['metrics_before']['mrr']:.3f} before" if "mrr" in entry["metrics_before"] else ""
+            yield Line(f"  {number}  {entry['made']}  {entry['change']}{before}")
+            yield Line(f"     {entry['command']}", "dim")
 
     @cached_property
     def fingerprint(self) -> str:

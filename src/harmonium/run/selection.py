@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from harmonium.runtime import schema
+from harmonium.runtime.displayed import Displayed, Line, Part, Table
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Displayed):
     """The result of a search (training/search/search.py)."""
 
     settings: dict[str, Any]  # the chosen ones that differ from the built-in defaults, by key
@@ -30,6 +32,20 @@ class Selection:
     minutes: schema.Unbounded  # the budget
     seconds: schema.NonNegative  # spent on the search
 
+    def display(self) -> Iterator[Part]:
+        """What was tried and what was chosen, and why."""
+        if self.trials:
+            rows = [
+                [number, settings_text(trial.settings) or "the recipe's settings", trial.mrr, f"{trial.seconds:.1f} s"]
+                for number, trial in enumerate(self.trials, start=1)
+            ]
+            judged = f"trainings with {settings_text(self.trial_size)}, judged by {self.held_out:,} held-out facts"
+            caption = f"{judged}; the search took {self.seconds:.0f} s"
+            yield Table("Trials", ["", "settings", "mrr", "time"], rows, caption)
+        yield Line("Chosen", "bold")
+        for reason in self.reasons:
+            yield Line(f"  {reason}")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -37,3 +53,9 @@ class Selection:
     def from_json(cls, value: Any) -> Selection:
         """Read what `to_json` made; a ValueError names what is missing or of another kind."""
         return schema.read(cls, value, "selection")
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings in one line, such as: n3 0.1, composition distmult."""
+    shown = {key: f"{value:.3g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    return ", ".join(f"{key.split('.')[-1]} {value}" for key, value in shown.items())

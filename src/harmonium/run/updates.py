@@ -7,7 +7,7 @@ update.0001.safetensors     the facts it added and removed, and the rows of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest as manifests
 from harmonium.run.manifest import Manifest
 from harmonium.runtime import schema, storage, tensor_file
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, notes, one_line
 
 LOG = "updates.jsonl"
 
@@ -61,6 +61,19 @@ class Update(Displayed):
 
     def __repr__(self) -> str:
         return one_line(self, self.record.made, self.summary())
+
+    def display(self) -> Iterator[Part]:
+        """What it changed."""
+        record = self.record
+        rejected = max(0, record.rejected - record.removed)
+        facts = "fact" if record.added == 1 else "facts"
+        counts = f"{record.added:,} {facts} added, {record.removed:,} removed, {rejected:,} more recorded as false"
+        yield Line(counts, "bold")
+        for kind, names in (("entities", record.new_entities), ("relations", record.new_relations)):
+            if names:
+                yield Line(f"new {kind}: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}")
+        yield Line(f"vectors moved: {record.moved_entities:,} entities, {record.moved_relations:,} relations")
+        yield from notes(record.notes)
 
     def summary(self) -> str:
         record = self.record

@@ -1,26 +1,97 @@
 """Results that show themselves: as HTML in a notebook, as text when printed, in one line as `repr`.
 
-HTML and text come from the functions that print results in a terminal (cli/display), so that there is one
-place where a result is laid out. docs/decisions/016-methods-of-a-run.md says why this module may reach them.
+A result says once, in `display`, which lines and tables it consists of. The command line prints the same parts, and
+rendering.py turns them into HTML and text.
 """
 
 from __future__ import annotations
 
-LONGEST = 240  # characters of a repr
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST_REPR = 240  # characters
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A cell of a table with a style: words of bold, dim, red, yellow and green."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text, which is not broken."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Indented text, folded to the width of the terminal."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a list: a label, a line of text, and details below it."""
+
+    label: str
+    text: str
+    details: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; columns of numbers are aligned to the right. Cells are text, numbers, None or Styled."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str | None = None
+
+
+Part = Line | Paragraph | Item | Table
 
 
 class Displayed:
     """A result with a display."""
 
-    def _repr_html_(self) -> str:
-        from harmonium.cli.display.notebook import to_html
+    def display(self) -> Iterable[Part]:
+        """The lines and tables that it consists of, for people."""
+        raise NotImplementedError
 
-        return to_html(self)
+    def _repr_html_(self) -> str:
+        from harmonium.runtime.rendering import to_html
+
+        return to_html(self.display())
 
     def __str__(self) -> str:
-        from harmonium.cli.display.notebook import to_text
+        from harmonium.runtime.rendering import to_text
 
-        return to_text(self)
+        return to_text(self.display())
+
+
+def notes(texts: Iterable[object]) -> Iterator[Line]:
+    """Remarks on a result, a line each."""
+    return (Line(f"note: {text}", "yellow") for text in texts)
+
+
+def percent(probability: float | None) -> str:
+    """A probability in words; nothing where there is none."""
+    if probability is None:
+        return ""
+    return "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
+
+
+def more_rows(hidden: int, how: str = "") -> str | None:
+    """The caption of a table that leaves out rows, and how to see them."""
+    return f"{hidden:,} more{how}" if hidden > 0 else None
 
 
 def one_line(result: object, *parts: object) -> str:
@@ -28,4 +99,4 @@ def one_line(result: object, *parts: object) -> str:
     from harmonium.runtime.untrusted import harmless
 
     text = harmless(", ".join(str(part) for part in parts if part not in (None, "")))
-    return f"<{type(result).__name__} {text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}>"
+    return f"<{type(result).__name__} {text if len(text) <= LONGEST_REPR else text[: LONGEST_REPR - 3] + '...'}>"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from harmonium.errors import HarmoniumError
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, Table, one_line, percent
 
 if TYPE_CHECKING:
     import polars
 
-SHOWN = 3  # rows in a repr
+REPR_ROWS = 3
+DISPLAYED_ROWS = 20  # of a long table
+REPEATED_COLUMNS = ("id", "text", "index")  # which say again what other columns say
 
 
 class HasJson(Protocol):
@@ -46,22 +48,51 @@ class Tabular(Displayed):
 
 
 class ResultList(Tabular, list[Row], Generic[Row]):
-    """A list of results (each a dict, or with `to_json`) that is also a table."""
+    """A list of results (each a dict, or with `to_json`) that is also a table.
+
+    Rows of a class with a static method `table(title, rows)` look as that says, any others as their dicts.
+    """
 
     notes: tuple[object, ...] = ()  # for the user, such as rows that were skipped
 
     def __init__(self, rows: Iterable[Row] = (), title: str = "", index: Any = None) -> None:
         super().__init__(rows)
-        self.title = title  # such as the question that these are the answers to
+        self.title = title  # such as the query that these are the answers to
         self.index_of_rows = index  # of the pandas frame whose rows these results are about
 
     def records(self) -> list[dict[str, Any]]:
         return [row if isinstance(row, dict) else row.to_json() for row in self]
 
+    def display(self) -> Iterator[Part]:
+        """The first rows, and how many there are."""
+        if not self:
+            yield Line(f"{self.title}: no rows" if self.title else "no rows")
+            return
+        rows = self[:DISPLAYED_ROWS]
+        yield getattr(rows[0], "table", _table)(self.title, rows)
+        if len(self) > len(rows):
+            yield Line(f"{len(self) - len(rows):,} more rows; to_pandas() or to_frame() has all", "dim")
+
     def __repr__(self) -> str:
-        names = [str(row.get("name") or row.get("text") or row) for row in ResultList(self[:SHOWN]).records()]
-        shown = "; ".join(name[:60] for name in names) + ("; ..." if len(self) > SHOWN else "")
+        names = [str(row.get("name") or row.get("text") or row) for row in ResultList(self[:REPR_ROWS]).records()]
+        shown = "; ".join(name[:60] for name in names) + ("; ..." if len(self) > REPR_ROWS else "")
         return one_line(self, f"of {len(self):,}" + (f" ({self.title})" if self.title else ""), shown)
+
+
+def _table(title: str, rows: Sequence[Any]) -> Table:
+    """Rows of any kind; shares as percentages, columns that repeat others left out."""
+    records = ResultList(rows).records()
+    columns = [name for name in records[0] if name not in REPEATED_COLUMNS]
+    cells = [[_cell(name, record[name]) for name in columns] for record in records]
+    return Table(title, [name.replace("_", " ") for name in columns], cells)
+
+
+def _cell(column: str, value: Any) -> Any:
+    if column.endswith("probability"):
+        return percent(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " · ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def index_of(table: Any, rows: Sequence[int]) -> Any:

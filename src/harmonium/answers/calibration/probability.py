@@ -30,7 +30,7 @@ proportion.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -50,12 +50,13 @@ from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import schema
+from harmonium.runtime.displayed import Displayed, Line, Part, Table, percent
 
 FILE, FORMAT = "calibration.json", 4  # in a run folder; fitted again when the model, the facts or the format change
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Displayed):
     """Turns scores into probabilities; a slot with too few validation facts has no fit, and its answers no probability."""
 
     graph: str
@@ -86,6 +87,34 @@ class Calibration:
         others = count_other_answers(graph.known_answers(slot, queries=triples), triples)
         scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature)
         return fit.logits(triples.relation, scores, log_normaliser, others)
+
+    def display(self) -> Iterator[Part]:
+        """For each slot and kind of query: how often answers of a given probability are true."""
+        if not self.fits:
+            yield Line(f"'{self.graph}' has too few validation facts for probabilities", "yellow")
+        for slot, fit in self.fits.items():
+            for kind, judged in fit.reliability.items():
+                rows = []
+                for part in judged.bins:
+                    if part["facts"]:
+                        interval, expected = f"{part['from']:.0%} to {part['to']:.0%}", part["probability"]
+                        chance = (
+                            f"± {2 * (expected * (1 - expected) / part['facts']) ** 0.5:.1%}"  # two standard errors
+                        )
+                        rows.append([interval, part["facts"], percent(expected), percent(part["true"]), chance])
+                columns = ["probability", "answers", "mean probability", "true", "by chance"]
+                title = f"Predicted {slot}s, queries {kind.text}, {self.graph}"
+                yield Table(title, columns, rows, judged.caption)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The bins of every reliability curve that have answers."""
+        return [
+            {"slot": slot.value, "questions": kind.value, **part}
+            for slot, fit in self.fits.items()
+            for kind, judged in fit.reliability.items()
+            for part in judged.bins
+            if part["facts"]
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {"graph": self.graph, "slots": {slot.value: asdict(fit) for slot, fit in self.fits.items()}}

@@ -73,6 +73,16 @@ class Reliability:
     base_log_loss: NonNegative  # with the same probability for all
     bins: list[ReliabilityBin]
 
+    @property
+    def caption(self) -> str:
+        """What judged it, and the largest error, in words."""
+        largest = "no bin has 50 answers" if self.largest_error is None else f"largest error {self.largest_error:.3f}"
+        return (
+            f"{self.questions:,} queries of {self.split}, {self.true:,} true answers; {largest} (bins of 50 or more)\n"
+            f"  best answers: mean probability {self.best_probability:.1%}, true {self.best_true:.1%}; "
+            f"log loss {self.log_loss:.4f} (base rate: {self.base_log_loss:.4f})"
+        )
+
 
 @dataclass(frozen=True)
 class SlotCalibration:

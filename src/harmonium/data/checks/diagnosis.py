@@ -6,7 +6,7 @@ answers that by counting; leaks and redundant relations both use its rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from harmonium.data.checks.contradictions import Contradictions
 from harmonium.data.checks.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.data.graph import Graph
 from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, Styled, Table, more_rows, notes, one_line
 from harmonium.runtime.frames import markdown_table
 
 
@@ -85,6 +85,44 @@ class Diagnosis(Displayed):
     @property
     def advice(self) -> str:
         return "; ".join(finding.advice for finding in self._decisive) or "nothing"
+
+    def display(self, top: int = 10) -> Iterator[Part]:
+        """The verdict, the findings, and what rules alone score."""
+        colours = {"ok": "green", "warning": "yellow", "leaking": "red"}
+        yield Line(f"{self.graph}: {self.verdict}", f"bold {colours[self.verdict]}")
+        yield Line(f"  why: {self.reason}\n  what to do: {self.advice}\n")
+        findings = [[Styled(f.level, colours[f.level]), f.name, f.sentence] for f in self.findings]
+        yield Table("Findings", ["", "check", "result"], findings)
+        if self.relations and top:
+            caption = "shared: of the first's pairs, or of either's where mutual; finds: test facts that follow"
+            if more := more_rows(len(self.relations) - top, " with --top"):
+                caption += f"; {more}"
+            yield Table("Relations over the same entities", *self.relation_table(top), caption)
+        if rules := self.rule_baseline:
+            metrics = rules["metrics"]
+            caption = f"protocol: {rules['protocol']}"
+            yield Table("Rules of one step alone", ["", *metrics], [["rules", *metrics.values()]], caption)
+        if cleaned := self.cleaned:
+            rows = [[reason, *counts.values()] for reason, counts in cleaned["dropped"].items()]
+            rows.append(["left", *cleaned["triples"].values()])
+            caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
+            for kind, groups in cleaned["united"].items():
+                caption += f"; {sum(len(group['united']) for group in groups):,} names of {kind} united with others"
+            yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
+        yield from notes(self.notes)
+        if since := self.since:
+            yield Line(since.sentence, "bold")
+            columns = list(since.COLUMNS)
+            rows = [[row[name] for name in columns] for row in since.rows]
+            if rows:
+                yield Table("Contradictions", columns, rows, more_rows(since.count - len(rows), " with --top"))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The findings or, with an older version, what contradicts it."""
+        if self.since:
+            return list(self.since.rows)
+        names = ("level", "name", "text", "advice", "examples")
+        return [{name: getattr(finding, name) for name in names} for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
         return {

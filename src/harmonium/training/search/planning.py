@@ -5,7 +5,7 @@ Everything is built at full size, so memory is measured. Where the tables alone 
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.device import pick_device, use_threads
-from harmonium.runtime.displayed import Displayed, one_line
+from harmonium.runtime.displayed import Displayed, Line, Part, Table, notes, one_line
 from harmonium.training.fit import validation_sample
 from harmonium.training.relative_weights import relative_weights
 from harmonium.training.search.cost import count_parameters, count_tables, free_memory, now, time_steps
@@ -57,6 +57,29 @@ class Plan(Displayed):
         time = f"about {self.total_seconds:,.0f} s" if self.fits else "does not fit in memory"
         return one_line(self, f"{self.graph}: {time}", f"{self.peak_memory / 1e6:,.0f} MB", f"{self.epochs:,} epochs")
 
+    def display(self) -> Iterator[Part]:
+        """Memory and time; where it does not fit, what to do."""
+        work = f"{self.epochs:,} epochs of {self.steps:,} steps on {self.device}"
+        yield Line(f"{self.graph}: {self.parameters:,} parameters, {work}", "bold")
+        yield from notes(self.notes)
+        memory = [[name, _bytes_text(count)] for name, count in [*self.memory.items(), ("total", self.peak_memory)]]
+        yield Table("Memory", ["for", "about"], memory)
+        if not self.fits:
+            yield Line(
+                "does not fit: lower model.entity_dim, set model.entity_dtype=bfloat16 and "
+                "train.optimiser=row-adagrad, or use more memory or several machines (torchrun)",
+                "red",
+            )
+            return
+        times = [[name, _duration(count)] for name, count in [*self.seconds.items(), ("total", self.total_seconds)]]
+        per_step = f"a step {_duration(self.step_seconds)}, an epoch {_duration(self.steps * self.step_seconds)}"
+        yield Table("Time", ["for", "about"], times, f"{per_step}; validation may stop training earlier")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Bytes and seconds by what takes them."""
+        amounts = (("bytes", self.memory), ("seconds", self.seconds))
+        return [{"what": name, "unit": unit, "amount": n} for unit, parts in amounts for name, n in parts.items()]
+
     @property
     def total_seconds(self) -> float:
         return sum(self.seconds.values())
@@ -67,6 +90,19 @@ class Plan(Displayed):
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"total_seconds": self.total_seconds, "peak_memory": self.peak_memory}
+
+
+def _bytes_text(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
 
 def plan(
