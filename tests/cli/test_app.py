@@ -182,7 +182,7 @@ def test_an_interrupt_is_code_130(call, monkeypatch: pytest.MonkeyPatch) -> None
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(harmonium, "info", stop)
+    monkeypatch.setattr("harmonium.run.run.open_graph", stop)
     assert call("info", "atlas").code == 130
 
 

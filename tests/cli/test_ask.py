@@ -122,7 +122,7 @@ def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
     assert calibration.fits or "too few validation facts" in words
     for fit in calibration.fits.values():
         for kind, judged in fit.reliability.items():
-            assert f"questions {kind.text}" in words
+            assert f"queries {kind.text}" in words
             assert f"{judged.log_loss:.4f}" in words
 
 

@@ -91,7 +91,7 @@ def _cell(column: str, value: Any) -> Any:
     if column.endswith("probability"):
         return percent(value)
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "true" if value else "false"
     return " · ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
