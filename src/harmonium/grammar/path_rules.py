@@ -1,137 +1,30 @@
-"""Path rules: a relation holds where paths of other facts connect two entities. Steps, walks along them, and the scorer.
+"""Path rules: a relation holds where paths of other facts connect two entities.
 
-    score(h, r, t) = sum over the rules of r: weight * log2(1 + number of walks from h to t along the steps of the rule)
+    strength(h, r, t) = sum over the rules of r: weight * log2(1 + number of walks from h to t along the body of the rule)
 
-A step r < R follows relation r from head to tail, r + R from tail to head. The steps of a rule are its body:
-(born_in, located_in) for "born in a place that is located in". A walk does not return to its start, so that none uses a
-fact between its two ends except where a rule has a single step. Rules have weights of their own for heads and for tails.
+Rules have weights of their own for heads and for tails. `PathRules.learn` finds bodies (`path_bodies`) and fits weights
+(`path_weights`); the walks of the answers are those over any facts (`PathRules.on`), for which nothing is learned again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from harmonium.data.index import CsrIndex
+from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.path_bodies import find_bodies, longest_body
+from harmonium.grammar.path_weights import PathQueries
+from harmonium.grammar.walks import OTHER_END, Body, BodyTree, Steps, steps_between, strength
 from harmonium.model.scoring import Scorer
 
-Body = tuple[int, ...]
-BLOCK = 1 << 21  # pairs of a query and an entity whose walks are counted at once
-OTHER_END = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
-
-
-def steps_between(facts: Triples, n_relations: int) -> CsrIndex:
-    """entity -> neighbour * number of steps + the step to it."""
-    n_steps = 2 * n_relations
-    forwards = facts.tail * n_steps + facts.relation
-    backwards = facts.head * n_steps + facts.relation + n_relations
-    return CsrIndex.build(torch.cat([facts.head, facts.tail]), torch.cat([forwards, backwards]))
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Facts as steps between entities, in both directions."""
-
-    index: CsrIndex  # step * n_entities + entity -> the entities that the step leads to
-    n_entities: int
-    n_relations: int
-
-    @classmethod
-    def build(cls, facts: Triples, n_entities: int, n_relations: int) -> Steps:
-        forwards, backwards = facts.relation, facts.relation + n_relations
-        keys = torch.cat([forwards * n_entities + facts.head, backwards * n_entities + facts.tail])
-        return cls(CsrIndex.build(keys, torch.cat([facts.tail, facts.head])), n_entities, n_relations)
-
-    def to(self, device: torch.device | str) -> Steps:
-        return Steps(self.index.to(device), self.n_entities, self.n_relations)
-
-    def reverse(self, body: Body) -> Body:
-        """The same path, walked from its other end."""
-        return tuple((step + self.n_relations) % (2 * self.n_relations) for step in reversed(body))
-
-    def from_known_end(self, bodies: Sequence[Body], open_slot: Slot) -> list[Body]:
-        """Bodies, which lead from head to tail, as walked from the given entity of a query to its open slot."""
-        return [body if open_slot is Slot.TAIL else self.reverse(body) for body in bodies]
-
-    def count_walks(
-        self, bodies: Sequence[Body], starts: Tensor, hidden: tuple[int, Tensor] | None = None
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """For each body that leads anywhere: its number, the pairs it connects, and the number of walks between them.
-
-        A pair is row * n_entities + entity, for a row of starts (m,). Bodies with the same first steps share their walks.
-        `hidden`, a step and the entity (m,) that it leads to from each start, is not taken.
-        """
-        merge = _WalkCounts(len(starts) * self.n_entities, starts.device)
-        rows = torch.arange(len(starts), device=starts.device)
-        pairs, walks = rows * self.n_entities + starts, torch.ones(len(starts), device=starts.device)
-        yield from self._walk(_Prefix.tree(bodies), pairs, walks, starts, hidden, merge)
-
-    def _walk(
-        self,
-        prefix: _Prefix,
-        pairs: Tensor,
-        walks: Tensor,
-        starts: Tensor,
-        hidden: tuple[int, Tensor] | None,
-        merge: _WalkCounts,
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        row, entity = pairs // self.n_entities, pairs % self.n_entities
-        for step, longer in prefix.next.items():
-            source, reached = self.index.lookup(step * self.n_entities + entity)
-            reached_row = row[source]
-            allowed = reached != starts[reached_row]
-            if hidden is not None and not prefix.depth and step == hidden[0]:
-                allowed &= reached != hidden[1][reached_row]
-            ends, counts = (reached_row * self.n_entities + reached)[allowed], walks[source][allowed]
-            if not len(ends):
-                continue
-            if prefix.depth:  # beyond the first step several walks may meet
-                ends, counts = merge(ends, counts)
-            if longer.rule is not None:
-                yield longer.rule, ends, counts
-            if longer.next:
-                yield from self._walk(longer, ends, counts, starts, hidden, merge)
-
-
-@dataclass
-class _Prefix:
-    """The first steps of bodies: how many, how the bodies continue, and the number of the body that ends here."""
-
-    depth: int = 0
-    next: dict[int, _Prefix] = field(default_factory=dict)
-    rule: int | None = None
-
-    @classmethod
-    def tree(cls, bodies: Sequence[Body]) -> _Prefix:
-        root = cls()
-        for number, body in enumerate(bodies):
-            prefix = root
-            for step in body:
-                prefix = prefix.next.setdefault(step, cls(prefix.depth + 1))
-            prefix.rule = number
-        return root
-
-
-class _WalkCounts:
-    """Adds up the walks that end at the same pair: without sorting, by two tables with a cell for every pair."""
-
-    def __init__(self, n_pairs: int, device: torch.device) -> None:
-        self.counts = torch.zeros(n_pairs, device=device)
-        self.last = torch.zeros(n_pairs, dtype=torch.int32, device=device)
-
-    def __call__(self, pairs: Tensor, walks: Tensor) -> tuple[Tensor, Tensor]:
-        """The distinct pairs, and the sum of the walks of each."""
-        self.counts.index_add_(0, pairs, walks)
-        position = torch.arange(len(pairs), dtype=torch.int32, device=pairs.device)
-        self.last[pairs] = position
-        distinct = pairs[self.last[pairs] == position]
-        sums = self.counts[distinct]
-        self.counts[distinct] = 0
-        return distinct, sums
+MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
+MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
+NEGLIGIBLE = 1e-3  # weight
 
 
 @dataclass(frozen=True)
@@ -139,48 +32,96 @@ class RelationRules:
     """The rules of one relation and one open slot."""
 
     bodies: list[Body]  # from head to tail
-    weights: Tensor  # (n,)
-
-
-def strength(walks: Tensor) -> Tensor:
-    """What a number of walks along a rule counts, before its weight."""
-    return (1 + walks).log2()
+    weights: np.ndarray  # (n,) float64
 
 
 class PathRules(Scorer):
-    """Scores heads and tails by learned path rules; `grammar/learn_path_rules.py` learns them."""
+    """Learned path rules and the facts along which they walk."""
 
     def __init__(self, steps: Steps, rules: Mapping[tuple[Slot, int], RelationRules]) -> None:
-        self.rules = rules  # by open slot and relation
-        self._steps = {torch.device("cpu"): steps}
+        self.steps = steps
+        self.by_relation = dict(rules)  # by open slot and relation
+
+    @classmethod
+    def learn(
+        cls,
+        facts: Triples,
+        n_entities: int,
+        n_relations: int,
+        *,
+        seed: int = 0,
+        budget: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> PathRules:
+        """Path rules of all relations, for heads and tails. `progress` receives the numbers of finished facts."""
+        facts = _sorted(facts.positive())
+        steps = Steps.build(facts, n_entities, n_relations)
+        edges = steps_between(facts, n_relations)
+        length = longest_body(facts, n_entities, n_relations)
+        known = {slot: KnownAnswers.build(slot, facts, n_entities) for slot in OTHER_END}
+        draws, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+        learned: dict[tuple[Slot, int], RelationRules] = {}
+        for relation in facts.relation.unique().tolist():
+            of_relation = facts[facts.relation == relation]
+            proper = of_relation[of_relation.head != of_relation.tail]
+            sample = proper[torch.randperm(len(proper), generator=draws)[: _share(MAX_FACTS, n_relations)]]
+            bodies = find_bodies(edges, sample, n_relations, length, draws)[: _share(MAX_RULES, n_relations)]
+            for slot in OTHER_END if bodies else ():
+                weights = PathQueries.gather(steps, known[slot], sample, bodies, random).most_likely_weights()
+                kept = np.flatnonzero(np.abs(weights) >= NEGLIGIBLE)
+                if len(kept):
+                    learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
+            if progress:
+                progress(len(of_relation))
+        return cls(steps, learned)
+
+    def __len__(self) -> int:
+        return sum(len(rules.bodies) for rules in self.by_relation.values())
 
     @property
     def works_by_relation(self) -> bool:
         return True
 
-    def __len__(self) -> int:
-        return sum(len(rules.bodies) for rules in self.rules.values())
+    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> np.ndarray:
+        """(m, n_entities) float64: what the rules of a relation add up to for each entity in the open slot.
 
-    def steps_on(self, device: torch.device) -> Steps:
-        if device not in self._steps:
-            self._steps[device] = self._steps[torch.device("cpu")].to(device)
-        return self._steps[device]
+        `hidden` (m,) are answers whose facts are not walked as first step: each row as if its fact were not known.
+        """
+        n = self.steps.n_entities
+        rules = self.by_relation.get((slot, relation))
+        total = np.zeros((len(given), n))
+        if rules is None:
+            return total
+        starts, inverse = given.numpy(), None
+        if hidden is None:
+            starts, inverse = np.unique(starts, return_inverse=True)
+        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
+        sums = np.zeros((len(starts), n))
+        for block, reached in self.steps.count_walks(tree, starts, not_taken):
+            part = sums[block].reshape(-1)
+            for level in reached:
+                part += np.bincount(level.cell, rules.weights[level.rule] * strength(level.walks), minlength=len(part))
+        return sums if inverse is None else sums[inverse]
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities)."""
-        device = queries.head.device
-        steps = self.steps_on(device)
-        scores = torch.zeros(len(queries), steps.n_entities, device=device)
-        known = queries[OTHER_END[slot]]
-        for relation in queries.relation.unique().tolist():
-            rules = self.rules.get((slot, relation))
-            if rules is None:
-                continue
-            bodies, weights = steps.from_known_end(rules.bodies, slot), rules.weights.tolist()
-            rows = (queries.relation == relation).nonzero()[:, 0]
-            for block in rows.split(max(1, BLOCK // steps.n_entities)):
-                total = torch.zeros(len(block) * steps.n_entities, device=device)
-                for rule, pairs, walks in steps.count_walks(bodies, known[block]):
-                    total.index_add_(0, pairs, weights[rule] * strength(walks))
-                scores[block] = total.view(len(block), -1)
-        return scores
+        """(n, n_entities) float64."""
+        scores = torch.zeros(len(queries), self.steps.n_entities, dtype=torch.float64)
+        given = queries[OTHER_END[slot]].cpu()
+        relations = queries.relation.cpu()
+        for relation in relations.unique().tolist():
+            rows = (relations == relation).nonzero()[:, 0]
+            scores[rows] = torch.from_numpy(self.strengths(slot, relation, given[rows]))
+        return scores.to(queries.head.device)
+
+
+def _sorted(facts: Triples) -> Triples:
+    """In an order that does not depend on that of the given facts."""
+    weights = facts.weights().numpy()
+    order = np.lexsort((weights, facts.tail.numpy(), facts.head.numpy(), facts.relation.numpy()))
+    return facts[torch.from_numpy(order)]
+
+
+def _share(limits: tuple[int, tuple[int, int]], n_relations: int) -> int:
+    total, (least, most) = limits
+    return min(most, max(least, total // n_relations))
