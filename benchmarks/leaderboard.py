@@ -32,7 +32,7 @@ from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import describe_protocol, evaluate_scorer
 from harmonium.grammar.ensemble import Ensemble
 from harmonium.grammar.expert_weights import learn_weights
-from harmonium.grammar.learn_path_rules import learn_path_rules
+from harmonium.grammar.path_rules import PathRules
 from harmonium.model.build import build_model, title
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import Scorer
@@ -142,7 +142,7 @@ def measure_preset(
 def measure_rules(graph: Graph, options: argparse.Namespace, device: torch.device) -> tuple[Row, Expert]:
     """The row of path rules, which have no seed, and the rules."""
     started = time.perf_counter()
-    rules = learn_path_rules(graph, device)
+    rules = PathRules.learn(graph.train, graph.n_entities, graph.n_relations)
     expert = Expert(rules, time.perf_counter() - started, len(rules))
     row = describe(graph, device, options) | {"model": "path rules", "preset": "path-rules", "settings": {}}
     row |= rank(rules, graph, device) | {"seconds": round(expert.seconds, 1), "parameters": len(rules)}

@@ -19,7 +19,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.grammar.ensemble import Ensemble
 from harmonium.grammar.expert_weights import learn_weights
-from harmonium.grammar.learn_path_rules import learn_path_rules
+from harmonium.grammar.path_rules import PathRules
 from small import family, make_run, random_model
 
 GRAPH = family()
@@ -50,7 +50,7 @@ def test_several_runs_are_evaluated_as_their_product() -> None:
 
 
 def test_path_rules_are_one_more_expert() -> None:
-    rules = learn_path_rules(GRAPH)
+    rules = PathRules.learn(GRAPH.train, GRAPH.n_entities, GRAPH.n_relations)
     result = harmonium.evaluate(RUNS[:2], rules=True)
     weights = learn_weights([*MODELS[:2], rules], GRAPH).weights
     assert result.weights == pytest.approx(weights)

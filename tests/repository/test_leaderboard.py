@@ -14,7 +14,7 @@ import render
 
 import harmonium
 from harmonium.data import graph_file
-from harmonium.grammar.learn_path_rules import learn_path_rules
+from harmonium.grammar.path_rules import PathRules
 from harmonium.runtime.storage import write
 from small import family
 
@@ -132,7 +132,9 @@ def test_path_rules_have_a_row_and_join_the_product(graph: Path, tmp_path: Path)
     assert rows["path-rules"]["mrr"] == pytest.approx(alone.metrics["mrr"])
     assert rows["plain + path-rules"]["mrr"] == pytest.approx(product.metrics["mrr"])
     assert rows["plain + path-rules"]["weights"] == pytest.approx(product.weights, abs=1e-4)
-    assert rows["path-rules"]["parameters"] == len(learn_path_rules(run.graph))
+    assert rows["path-rules"]["parameters"] == len(
+        PathRules.learn(run.graph.train, run.graph.n_entities, run.graph.n_relations)
+    )
 
 
 @pytest.mark.parametrize("options", [["--seeds", "0"], ["--seeds", "1", "--ensemble"]])

@@ -22,7 +22,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import Evaluation, evaluate_scorer
 from harmonium.grammar.ensemble import Ensemble
 from harmonium.grammar.expert_weights import learn_weights
-from harmonium.grammar.learn_path_rules import learn_path_rules
+from harmonium.grammar.path_rules import PathRules
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import distributed
@@ -62,7 +62,7 @@ def evaluate(
     if is_learned and chosen.split == "valid":
         raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
     if rules:
-        scorers.append(learn_path_rules(runs[0].graph))
+        scorers.append(PathRules.learn(runs[0].graph.train, runs[0].graph.n_entities, runs[0].graph.n_relations))
     experts = Ensemble(scorers, _expert_weights(scorers, runs[0].graph, weights))
     scorer = experts if len(scorers) > 1 else scorers[0]
     graph = _graph_to_rank(runs[0].graph, data, chosen.split, reading)

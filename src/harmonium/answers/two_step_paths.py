@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Triples
-from harmonium.grammar.path_rules import Steps, steps_between
+from harmonium.grammar.walks import Steps, steps_between
 
 MIDDLES = 8  # entities between two others that are looked at: those with the fewest facts
 STARTS, FIRST_STEPS, SECOND_STEPS = 200, 1000, 20_000  # sampled at most to estimate a confidence

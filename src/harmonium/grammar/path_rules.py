@@ -8,8 +8,8 @@ Rules have weights of their own for heads and for tails. `PathRules.learn` finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import HarmoniumError
+from harmonium.grammar import walks
 from harmonium.grammar.path_bodies import find_bodies, longest_body
 from harmonium.grammar.path_weights import PathQueries
-from harmonium.grammar.walks import OTHER_END, Body, BodyTree, Steps, steps_between, strength
+from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Steps, steps_between, strength
 from harmonium.model.scoring import Scorer
 
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
@@ -32,7 +34,25 @@ class RelationRules:
     """The rules of one relation and one open slot."""
 
     bodies: list[Body]  # from head to tail
-    weights: np.ndarray  # (n,) float64
+    weights: Array  # (n,) float64; 0: switched off
+
+
+@dataclass(frozen=True)
+class PathRule:
+    """A learned rule, and how well it fits the facts: counts are of distinct pairs, those of the whole graph."""
+
+    body: Body  # from head to tail
+    weight: float
+    support: int  # facts of the relation whose ends it connects, without walking over the fact itself
+    connected: int  # pairs that it connects
+
+    @property
+    def precision(self) -> float:
+        """How often it is right: the share of connected pairs that are facts."""
+        return self.support / self.connected if self.connected else 0.0
+
+
+Contribution = tuple[Body, int, float, float]  # body, walks, weight, weight * strength of the walks
 
 
 class PathRules(Scorer):
@@ -82,7 +102,7 @@ class PathRules(Scorer):
     def works_by_relation(self) -> bool:
         return True
 
-    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> np.ndarray:
+    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> Array:
         """(m, n_entities) float64: what the rules of a relation add up to for each entity in the open slot.
 
         `hidden` (m,) are answers whose facts are not walked as first step: each row as if its fact were not known.
@@ -101,7 +121,8 @@ class PathRules(Scorer):
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
             part = sums[block].reshape(-1)
             for level in reached:
-                part += np.bincount(level.cell, rules.weights[level.rule] * strength(level.walks), minlength=len(part))
+                values = rules.weights[level.rule] * strength(level.walks)
+                part += np.bincount(level.cell, values, minlength=len(part))
         return sums if inverse is None else sums[inverse]
 
     def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
@@ -113,6 +134,132 @@ class PathRules(Scorer):
             rows = (relations == relation).nonzero()[:, 0]
             scores[rows] = torch.from_numpy(self.strengths(slot, relation, given[rows]))
         return scores.to(queries.head.device)
+
+    def on(self, facts: Triples) -> PathRules:
+        """The same rules over other facts of the same entities and relations."""
+        steps = Steps.build(facts.positive(), self.steps.n_entities, self.steps.n_relations)
+        return PathRules(steps, self.by_relation)
+
+    def contributions(
+        self, slot: Slot, relation: int, given: int, answer: int, *, hide: bool = False
+    ) -> list[Contribution]:
+        """What each rule that reaches an answer adds to its strength, the largest first.
+
+        `hide`: as if the fact itself were not known, as in learning.
+        """
+        rules = self.by_relation.get((slot, relation))
+        if rules is None:
+            return []
+        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        hidden = (self.steps.step_to(slot, relation), np.array([answer])) if hide else None
+        ((_, reached),) = self.steps.count_walks(tree, np.array([given]), hidden)
+        parts: list[Contribution] = []
+        for level in reached:
+            index = np.flatnonzero(level.cell == answer)
+            counts, numbers = level.walks[index], level.rule[index]
+            weights = rules.weights[numbers]
+            columns = (column.tolist() for column in (numbers, counts, weights, weights * strength(counts)))
+            for number, count, weight, contribution in zip(*columns, strict=True):
+                parts.append((rules.bodies[number], int(count), weight, contribution))
+        return sorted(parts, key=lambda part: (-abs(part[3]), part[0]))
+
+    def example_walk(self, body: Body, head: int, tail: int) -> list[tuple[int, int, int]]:
+        """The facts of one walk along a body, over entities that have few facts; empty if there is none."""
+        return walks.example_walk(self.steps, body, head, tail)
+
+    def rules(self, relation: int, slot: Slot, limit: int | None = None) -> list[PathRule]:
+        """The rules of a relation, those with the largest weights first, counted over all facts (`limit`: only so many).
+
+        Costs a walk from every entity along each rule: seconds for a thousand rules of a large graph.
+        """
+        rules, steps, n = self.by_relation.get((slot, relation)), self.steps, self.steps.n_entities
+        if rules is None:
+            return []
+        order = np.argsort(-np.abs(rules.weights), kind="stable")[:limit]
+        bodies = [rules.bodies[number] for number in order]
+        walked = steps.from_known_end(bodies, slot)
+        step = steps.step_to(slot, relation)
+        index = steps.index
+        keys = torch.arange(step * n, (step + 1) * n)
+        row, answer = (column.numpy() for column in index.lookup(keys))
+        proper = row != answer
+        row, answer = row[proper], answer[proper]  # facts, from given entity to answer
+        connected, support = np.zeros(len(bodies), dtype=np.int64), np.zeros(len(bodies), dtype=np.int64)
+        for _, reached in steps.count_walks(BodyTree.of(walked), np.arange(n)):
+            for level in reached:
+                connected += np.bincount(level.rule, minlength=len(bodies))
+        for block, reached in steps.count_walks(BodyTree.of(walked), row, (step, answer)):
+            cells = np.arange(block.stop - block.start) * n + answer[block]
+            for level in reached:
+                support += np.bincount(level.rule[np.isin(level.cell, cells)], minlength=len(bodies))
+        columns = zip(bodies, rules.weights[order].tolist(), support.tolist(), connected.tolist(), strict=True)
+        return [PathRule(*column) for column in columns]
+
+    def with_weight(self, relation: int, slot: Slot, body: Body, weight: float) -> PathRules:
+        """With another weight for one rule; 0 switches it off."""
+        rules = self.by_relation.get((slot, relation))
+        if rules is None or tuple(body) not in rules.bodies:
+            raise HarmoniumError(f"relation {relation} has no rule {tuple(body)} for its {slot.value}; see `rules`")
+        weights = rules.weights.copy()
+        weights[rules.bodies.index(tuple(body))] = weight
+        changed = RelationRules(rules.bodies, weights)
+        return PathRules(self.steps, {**self.by_relation, (slot, relation): changed})
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """One row for each rule: its relation, whether it answers heads, its body (padded by -1), and its weight."""
+        rows = [
+            (relation, slot is Slot.HEAD, body, weight)
+            for (slot, relation), rules in self.by_relation.items()
+            for body, weight in zip(rules.bodies, rules.weights.tolist(), strict=True)
+        ]
+        length = max((len(body) for _, _, body, _ in rows), default=0)
+        bodies = [[*body, *[-1] * (length - len(body))] for _, _, body, _ in rows]
+        return {
+            "relation": torch.tensor([relation for relation, *_ in rows], dtype=torch.int64),
+            "is_head": torch.tensor([is_head for _, is_head, *_ in rows], dtype=torch.bool),
+            "body": torch.tensor(bodies, dtype=torch.int64).reshape(len(rows), length),
+            "weight": torch.tensor([weight for *_, weight in rows], dtype=torch.float64),
+        }
+
+    @classmethod
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], facts: Triples, n_entities: int, n_relations: int
+    ) -> PathRules:
+        """What `to_tensors` wrote, over facts; a ValueError if these are no rules of a graph of this size."""
+        _check_tensors(tensors, n_relations)
+        rules: dict[tuple[Slot, int], tuple[list[Body], list[float]]] = {}
+        columns = (tensors[name].tolist() for name in ("relation", "is_head", "body", "weight"))
+        for relation, is_head, body, weight in zip(*columns, strict=True):
+            bodies, weights = rules.setdefault((Slot.HEAD if is_head else Slot.TAIL, relation), ([], []))
+            bodies.append(tuple(step for step in body if step >= 0))
+            weights.append(weight)
+        steps = Steps.build(facts.positive(), n_entities, n_relations)
+        return cls(steps, {key: RelationRules(bodies, np.array(weights)) for key, (bodies, weights) in rules.items()})
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], n_relations: int) -> None:
+    dtypes = {"relation": torch.int64, "is_head": torch.bool, "body": torch.int64, "weight": torch.float64}
+    missing = dtypes.keys() - tensors.keys()
+    if missing:
+        raise ValueError(f"path rules without {', '.join(sorted(missing))}")
+    relation, body, weight = (tensors[name] for name in ("relation", "body", "weight"))
+    for name, dtype in dtypes.items():
+        if tensors[name].dtype != dtype or tensors[name].dim() != (2 if name == "body" else 1):
+            raise ValueError(f"path rules whose {name} is no column of {dtype}")
+        if len(tensors[name]) != len(relation):
+            raise ValueError("path rules with columns of different lengths")
+    if not len(relation):
+        return
+    if not 0 <= int(relation.min()) <= int(relation.max()) < n_relations:
+        raise ValueError("path rules of a relation without a name")
+    if not body.shape[1] or not -1 <= int(body.min()) <= int(body.max()) < 2 * n_relations:
+        raise ValueError("path rules with a step that is no relation")
+    if bool((body[:, 0] < 0).any()) or bool(((body[:, :-1] < 0) & (body[:, 1:] >= 0)).any()):
+        raise ValueError("path rules with a gap in their body")
+    if not bool(weight.isfinite().all()):
+        raise ValueError("path rules with a weight that is not finite")
+    if len(torch.cat([tensors["is_head"][:, None].long(), relation[:, None], body], dim=1).unique(dim=0)) < len(body):
+        raise ValueError("path rules that occur twice")
 
 
 def _sorted(facts: Triples) -> Triples:

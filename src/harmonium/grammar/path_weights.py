@@ -11,15 +11,15 @@ facts, drawn at random: of a query with a single fact that very one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, sparse
 
 from harmonium.data.index import KnownAnswers
-from harmonium.data.triples import Slot, Triples
-from harmonium.grammar.walks import OTHER_END, Body, BodyTree, Steps
+from harmonium.data.triples import Triples
+from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Reached, Steps, strength
 
 WRONG_ANSWERS = 200  # of a query, sampled from those that walks reach
 PRIOR_PRECISION = 5.0  # of each weight
@@ -32,11 +32,11 @@ class PathQueries:
 
     true: sparse.csr_array  # (facts, rules) float32
     wrong: sparse.csr_array  # (wrong answers, rules) float32
-    query: np.ndarray  # (facts,): which query each fact answers
-    first_wrong: np.ndarray  # (queries + 1,): the wrong answers of a query lie together
-    share: np.ndarray  # (queries,): how many wrong answers each sampled one stands for
-    unreached: np.ndarray  # (queries,): wrong answers that no walk reaches
-    importance: np.ndarray  # (facts,): weights relative to their mean
+    query: Array  # (facts,): which query each fact answers
+    first_wrong: Array  # (queries + 1,): the wrong answers of a query lie together
+    share: Array  # (queries,): how many wrong answers each sampled one stands for
+    unreached: Array  # (queries,): wrong answers that no walk reaches
+    importance: Array  # (facts,): weights relative to their mean
 
     @classmethod
     def gather(
@@ -85,7 +85,9 @@ class PathQueries:
         others = np.flatnonzero(~is_representative)
         affected = [body if hidden else () for body, hidden in zip(bodies, is_hidden_step, strict=True)]
         tree = BodyTree.of(affected)
-        for block, reached in steps.count_walks(tree, given[query[others]], (step, truth[others])) if len(others) else ():
+        for block, reached in (
+            steps.count_walks(tree, given[query[others]], (step, truth[others])) if len(others) else ()
+        ):
             number = np.full((block.stop - block.start) * n, -1)
             number[np.arange(block.stop - block.start) * n + truth[others[block]]] = others[block]
             true.add(reached, number)
@@ -101,11 +103,11 @@ class PathQueries:
             importance / importance.mean(),
         )
 
-    def most_likely_weights(self) -> np.ndarray:
+    def most_likely_weights(self) -> Array:
         """(rules,) float64: the maximum of the log-likelihood with its prior, by L-BFGS."""
         true_t, wrong_t = self.true.T, self.wrong.T
 
-        def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        def objective(weights: Array) -> tuple[float, Array]:
             single = weights.astype(np.float32)
             loss, true_slope, wrong_slope = self.loss(self.true @ single, self.wrong @ single)
             slope = true_t @ true_slope.astype(np.float32) + wrong_t @ wrong_slope.astype(np.float32)
@@ -116,10 +118,10 @@ class PathQueries:
 
         start = np.zeros(self.true.shape[1])
         options = {"maxiter": MAX_ITERATIONS}
-        weights: np.ndarray = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+        weights: Array = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
         return weights
 
-    def loss(self, true: np.ndarray, wrong: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    def loss(self, true: Array, wrong: Array) -> tuple[float, Array, Array]:
         """The negative log-likelihood of the true answers under scores of all answers, and its gradients."""
         true, wrong = true.astype(np.float64), wrong.astype(np.float64)
         sizes = np.diff(self.first_wrong)
@@ -145,9 +147,12 @@ class _Cells:
     """Collects the cells of a matrix of answers by rules."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.parts: list[tuple[Array, Array, Array]] = []
 
-    def add(self, reached: list, number: np.ndarray, select=None) -> None:
+    def add(
+        self, reached: Sequence[Reached], number: Array, select: Callable[[Array, Array], Array] | None = None
+    ) -> None:
+        """Cells of answers that have a row number; `select` says which of (row, rule)."""
         for level in reached:
             row = number[level.cell]
             kept = np.flatnonzero(row >= 0)
@@ -155,18 +160,16 @@ class _Cells:
             if select is not None:
                 chosen = select(row, rule)
                 kept, row, rule = kept[chosen], row[chosen], rule[chosen]
-            walks = level.walks[kept]
-            self.parts.append((row.astype(np.int32), rule.astype(np.int32), np.log2(1 + walks).astype(np.float32)))
+            strengths = strength(level.walks[kept])
+            self.parts.append((row.astype(np.int32), rule.astype(np.int32), strengths.astype(np.float32)))
 
     def matrix(self, n_rows: int, n_columns: int) -> sparse.csr_array:
-        row, rule, value = (
-            np.concatenate([np.empty(0, dtype), *column])
-            for dtype, column in zip((np.int32, np.int32, np.float32), list(zip(*self.parts)) or ((), (), ()), strict=True)
-        )
+        empty = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32)
+        row, rule, value = (np.concatenate(column) for column in zip(empty, *self.parts, strict=True))
         return sparse.coo_array((value, (row, rule)), shape=(n_rows, n_columns)).tocsr()
 
 
-def _draw_of_each(sizes: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+def _draw_of_each(sizes: Array, count: int, generator: np.random.Generator) -> Array:
     """Ascending positions of at most `count` random members of consecutive groups; all of a group that is not larger.
 
     Drawn with replacement and kept once each, so that of larger groups there are somewhat fewer.
@@ -176,9 +179,11 @@ def _draw_of_each(sizes: np.ndarray, count: int, generator: np.random.Generator)
     within = (generator.random((len(large), count)) * sizes[large][:, None]).astype(np.int64)
     drawn = np.unique(first[large][:, None] + np.minimum(within, sizes[large][:, None] - 1))
     whole = np.repeat(first[small], sizes[small]) + _ranges(sizes[small])
-    return np.sort(np.concatenate([drawn, whole]))
+    drawn_or_all: Array = np.sort(np.concatenate([drawn, whole]))
+    return drawn_or_all
 
 
-def _ranges(sizes: np.ndarray) -> np.ndarray:
+def _ranges(sizes: Array) -> Array:
     """0, 1, ... size - 1 for each size."""
-    return np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+    within: Array = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+    return within

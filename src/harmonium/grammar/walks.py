@@ -13,14 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
 
+Array = npt.NDArray[Any]
 Body = tuple[int, ...]
 OTHER_END = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
 CELLS_AT_ONCE = 1 << 22  # of a body, a start and an entity that it reaches: 50 MB
@@ -40,17 +43,15 @@ def steps_between(facts: Triples, n_relations: int) -> CsrIndex:
 class Reached:
     """Where bodies of one length lead from a block of starts."""
 
-    rule: np.ndarray  # (cells,) the number of the body
-    cell: np.ndarray  # (cells,) row of the block * n_entities + entity
-    walks: np.ndarray  # (cells,) float64, at least 1
-
-    def strengths(self) -> np.ndarray:
-        return strength(self.walks)
+    rule: Array  # (cells,) the number of the body
+    cell: Array  # (cells,) row of the block * n_entities + entity
+    walks: Array  # (cells,) float64, at least 1
 
 
-def strength(walks: np.ndarray) -> np.ndarray:
+def strength(walks: Array) -> Array:
     """What a number of walks along a body counts, before its weight."""
-    return np.log2(1 + walks)
+    values: Array = np.log2(1 + walks)
+    return values
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,12 @@ class Steps:
         return relation if slot is Slot.TAIL else relation + self.n_relations
 
     @cached_property
+    def degree(self) -> torch.Tensor:
+        """(n_entities,): facts of each entity."""
+        spans = self.index.offsets.diff()
+        return torch.zeros(self.n_entities, dtype=torch.int64).index_add_(0, self.index.keys % self.n_entities, spans)
+
+    @cached_property
     def _adjacency(self) -> sparse.csr_array:
         """(keys, n_entities): one row for each step and entity that it can be taken from, with a 1 where it leads."""
         offsets, values = self.index.offsets.numpy(), self.index.values.numpy()
@@ -88,7 +95,7 @@ class Steps:
         return sparse.csr_array(parts, shape=(len(offsets) - 1, self.n_entities))
 
     @cached_property
-    def _positions(self) -> np.ndarray | None:
+    def _positions(self) -> Array | None:
         """(steps * n_entities,): the row of the adjacency, -1 where the step leads nowhere; None: too large a table."""
         size = 2 * self.n_relations * self.n_entities
         if size > LARGEST_TABLE:
@@ -97,7 +104,7 @@ class Steps:
         table[self.index.keys.numpy()] = np.arange(len(self.index.keys), dtype=np.int32)
         return table
 
-    def _position(self, keys: np.ndarray) -> np.ndarray:
+    def _position(self, keys: Array) -> Array:
         if self._positions is not None:
             return self._positions[keys]
         known = self.index.keys.numpy()
@@ -106,9 +113,11 @@ class Steps:
         return np.where(known[position] == keys, position, -1)
 
     def count_walks(
-        self, tree: BodyTree, starts: np.ndarray, hidden: tuple[int, np.ndarray] | None = None
+        self, tree: BodyTree, starts: Array, hidden: tuple[int, Array] | None = None
     ) -> Iterator[tuple[slice, list[Reached]]]:
         """For each block of starts (m,) what the bodies of a tree reach, the shortest first.
+
+        Bounded memory: the first block is small, and shows how many starts later ones may have.
 
         `hidden`, a step and the entity (m,) that it leads to from each start (-1: none), is not taken as first step.
         """
@@ -123,7 +132,7 @@ class Steps:
             first, rows = block.stop, max(1, min(8 * rows, CELLS_AT_ONCE * size // max(1, largest)))
 
     def _count_block(
-        self, tree: BodyTree, starts: np.ndarray, hidden: tuple[int, np.ndarray] | None
+        self, tree: BodyTree, starts: Array, hidden: tuple[int, Array] | None
     ) -> tuple[list[Reached], int]:
         """What a block of starts reaches, and the number of cells worked on."""
         m, n, total = len(starts), self.n_entities, 0
@@ -163,11 +172,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Level:
-    """All distinct first steps of bodies of one length: the number of their parent in the level before, and the last step."""
+    """The distinct beginnings of bodies that have one length, as the beginning one step shorter and the last step."""
 
-    parent: np.ndarray  # (prefixes,)
-    step: np.ndarray  # (prefixes,)
-    rule: np.ndarray  # (prefixes,): the number of the body that is complete with it, or -1
+    parent: Array  # (prefixes,): number in the level before
+    step: Array  # (prefixes,)
+    rule: Array  # (prefixes,): the number of the body that is complete with it, or -1
 
 
 @dataclass
@@ -188,3 +197,27 @@ class BodyTree:
             levels.append(Level(parent, step, np.array([rules.get(prefix, -1) for prefix in prefixes])))
             known.append({prefix: number for number, prefix in enumerate(prefixes)})
         return cls(levels)
+
+
+def example_walk(steps: Steps, body: Body, head: int, tail: int) -> list[tuple[int, int, int]]:
+    """The facts (head, relation, tail) of one walk from head to tail, over entities with few facts; empty: there is none."""
+    layers = [torch.tensor([head])]
+    for step in body:
+        reached = steps.index.lookup(step * steps.n_entities + layers[-1])[1].unique()
+        layers.append(reached[reached != head])
+    if tail not in layers[-1]:
+        return []
+    facts: list[tuple[int, int, int]] = []
+    end = tail
+    for step, layer in zip(reversed(body), reversed(layers[:-1]), strict=True):
+        (back,) = steps.reverse((step,))
+        sources = steps.index.lookup(back * steps.n_entities + torch.tensor([end]))[1]
+        sources = sources[torch.isin(sources, layer)]
+        visited = torch.tensor([fact[slot] for fact in facts for slot in (0, 2)] + [end])
+        order = steps.degree[sources].double()
+        order[torch.isin(sources, visited)] = torch.inf
+        source = int(sources[order.argmin()])
+        forwards = step < steps.n_relations
+        facts.append((source, step, end) if forwards else (end, step - steps.n_relations, source))
+        end = source
+    return facts[::-1]
