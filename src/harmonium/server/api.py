@@ -315,7 +315,7 @@ def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> Fa
         app.include_router(review_api.router)
     for kind in (HarmoniumError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
-    for file in (files("harmonium.serve") / "static").iterdir():
+    for file in (files("harmonium.server") / "static").iterdir():
         media_type = MEDIA_TYPES.get(file.name.rpartition(".")[2])
         if media_type is not None:
             path = "/" if file.name == "index.html" else f"/{file.name}"
