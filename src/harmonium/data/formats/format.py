@@ -17,7 +17,8 @@ class Format:
     """A kind of file or folder that holds a graph.
 
     Everything else follows from this declaration: which format reads a path, the values of `convert --to`, help texts,
-    errors, and the tests that write a graph and read it back. It stands in registry.FORMATS.
+    errors, and the tests that write a graph and read it back. A module of this folder declares it as
+    `FORMAT`, where registry.py finds it.
     """
 
     name: str  # one word: `--to NAME` for a folder format

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from harmonium.data import graph_file
+from harmonium.data import formats, graph_file
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats import csv, jsonl, parquet, tsv
+from harmonium.data.formats import tsv
 from harmonium.data.formats.format import Format, Server
-from harmonium.data.formats.ids import libkge, openke
 from harmonium.data.formats.neo4j import server as neo4j
-from harmonium.data.formats.rdf import files as rdf
 from harmonium.data.formats.rdf import sparql
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.tables.columns import WEIGHT
@@ -21,9 +21,18 @@ from harmonium.data.tables.source import Source
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
 
-FORMATS: tuple[Format, ...] = (  # the first that detects a path reads it
-    openke.FORMAT, libkge.FORMAT, rdf.FORMAT, parquet.FORMAT, jsonl.FORMAT, csv.FORMAT, tsv.FORMAT,
-)  # fmt: skip
+LAST = ("csv", "tsv")  # they read nearly any text, so other formats are tried first
+
+
+def _declared() -> tuple[Format, ...]:
+    """The `FORMAT` of every module in this folder that has one: the first that detects a path reads it."""
+    names = (module.name for module in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}."))
+    modules = [importlib.import_module(name) for name in names if name != __name__]
+    declared = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
+    return tuple(sorted(declared, key=lambda format: (format.name in LAST, format.name)))
+
+
+FORMATS = _declared()
 SERVERS: tuple[Server, ...] = (sparql.SERVER, neo4j.SERVER)
 GRAPH = graph_file.ENDING.removeprefix(".")  # the binary format, which is one file
 SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
