@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.send.export import pykeen_parts, vector_tables
+from harmonium.answers.send.export import vector_tables
 from harmonium.config.settings import Config
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
@@ -21,8 +19,6 @@ from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
 from harmonium.training.initial_vectors import import_embeddings, read_vectors
 from small import make_graph
-
-PYKEEN = Path(__file__).parents[1] / ".venv-pykeen" / "bin" / "python"
 
 
 def make_run(*overrides: str) -> Run:
@@ -33,74 +29,6 @@ def make_run(*overrides: str) -> Run:
     if not config.model.harmony:
         model.form.scale.data.fill_(2.5)
     return Run(config, graph, model, History())
-
-
-def textbook(name: str, h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
-    """The score of one triple, as its paper writes it."""
-    if name == "distmult":
-        return sum(h[i] * r[i] * t[i] for i in range(len(h)))
-    if name == "complex":
-        return sum(h[i] * r[i] * t[i].conjugate() for i in range(len(h))).real
-    n = len(h)
-    return sum(r[k] * h[i] * t[(i + k) % n] for i in range(n) for k in range(n))
-
-
-@pytest.mark.parametrize("name", ["distmult", "complex", "hole"])
-@pytest.mark.parametrize("reciprocal", [False, True])
-@pytest.mark.parametrize("normalise", ["true", "false"])
-def test_what_pykeen_gets_has_our_scores_by_textbook_formulas(name: str, reciprocal: bool, normalise: str) -> None:
-    overrides = [f"model.reciprocal={str(reciprocal).lower()}", f"model.normalise={normalise}"]
-    run = make_run(f"model.composition={name}", "model.harmony=false", *overrides)
-    tensors, about = pykeen_parts(run)
-    entity, relation = (tensors[kind].double().numpy() for kind in ("entity", "relation"))
-    if name == "complex":
-        entity, relation = (part[..., 0] + 1j * part[..., 1] for part in (entity, relation))
-    assert about["shape"] == entity.shape[1] == (3 if name == "complex" else 6)
-    test, model = run.graph.test, run.model.double()
-    every = 2 if reciprocal else 1  # PyKEEN's relation 2r is r, 2r + 1 its inverse
-    for slot in (Slot.HEAD, Slot.TAIL):
-        ours = model.score_slot(slot, test).detach().numpy()
-        for row, (h, r, t) in enumerate(test.to_rows().tolist()):
-            for e in range(run.graph.n_entities):
-                head, tail = (e, t) if slot is Slot.HEAD else (h, e)
-                if slot is Slot.HEAD and reciprocal:
-                    theirs = textbook(name, entity[t], relation[2 * r + 1], entity[e])
-                else:
-                    theirs = textbook(name, entity[head], relation[every * r], entity[tail])
-                assert theirs == pytest.approx(ours[row, e], abs=1e-5)
-    assert tensors["test"].tolist() == test.to_rows().tolist()
-    assert about["entities"][3] == "e3"
-    assert about["create_inverse_triples"] is reciprocal
-
-
-def test_the_folder_for_pykeen_is_what_its_loader_reads(tmp_path: Path) -> None:
-    run = make_run("model.composition=hole", "model.harmony=false")
-    written = {path.name for path in harmonium.export(run, tmp_path / "out", to="pykeen")}
-    assert written == {"load_pykeen.py", "pykeen.json", "pykeen.npz"}
-    assert {"pykeen.json", "pykeen.npz"} <= set((tmp_path / "out" / "load_pykeen.py").read_text().split('"'))
-    tensors, about = pykeen_parts(run)
-    with np.load(tmp_path / "out" / "pykeen.npz", allow_pickle=False) as arrays:
-        assert {name: array.tolist() for name, array in arrays.items()} == {k: v.tolist() for k, v in tensors.items()}
-    assert json.loads((tmp_path / "out" / "pykeen.json").read_text(encoding="utf-8")) == about
-
-
-@pytest.mark.skipif(not PYKEEN.exists(), reason="`make bench` installs PyKEEN")
-def test_pykeen_ranks_as_we_do(tmp_path: Path) -> None:
-    run = make_run("model.composition=complex", "model.harmony=false", "model.reciprocal=true", "model.normalise=false")
-    harmonium.export(run, tmp_path / "out", to="pykeen")
-    command = [PYKEEN, tmp_path / "out" / "load_pykeen.py"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYKEEN_HOME": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    theirs, ours = json.loads(done.stdout), harmonium.evaluate(run).metrics
-    names = {"mean_rank": "mr", "mean_reciprocal_rank": "mrr", "hits_at_1": "hits@1", "hits_at_10": "hits@10"}
-    assert {names[k]: v for k, v in theirs.items() if k in names} == pytest.approx({k: ours[k] for k in names.values()})
-
-
-@pytest.mark.parametrize("overrides", [("model.harmony=true",), ("model.harmony=false", "model.composition=rescal")])
-def test_models_that_pykeen_lacks_are_refused(overrides: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(harmonium.HarmoniumError, match=r"PyKEEN has no (harmonic hole|rescal); plain distmult"):
-        harmonium.export(make_run(*overrides), tmp_path / "out", to="pykeen")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("ending", ["npz", "parquet"])
@@ -195,17 +123,17 @@ def test_existing_files_are_not_replaced_unasked(tmp_path: Path) -> None:
         harmonium.export(run, tmp_path / "v.xyz", overwrite=True)
 
 
-@pytest.mark.parametrize("name", ["pykeen.json", "pykeen.npz", "load_pykeen.py", "harmonium.json"])
+@pytest.mark.parametrize("name", ["README.md", "run.json", "harmonium.json"])
 def test_files_of_others_are_never_replaced_by_an_export(tmp_path: Path, name: str) -> None:
     run, out = make_run("model.harmony=false"), tmp_path / "mine"
     out.mkdir()
     (out / name).write_text("precious")
     with pytest.raises(harmonium.HarmoniumError, match=f"{name}: not written by harmonium"):
-        harmonium.export(run, out, to="pykeen", overwrite=True)
+        harmonium.export(run, out, to="hub", overwrite=True)
     assert {file.name: file.read_text() for file in out.iterdir()} == {name: "precious"}
     (out / name).rename(out / "notes.txt")
     for _ in range(2):
-        harmonium.export(run, out, to="pykeen", overwrite=True)
+        harmonium.export(run, out, to="hub", overwrite=True)
     assert (out / "notes.txt").read_text() == "precious"
 
 

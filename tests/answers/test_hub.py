@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 import harmonium
 from harmonium.answers.calibration.probability import calibration_for
-from harmonium.answers.send.hub_folder import card, text
+from harmonium.answers.send.hub_folder import card
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.run import manifest
@@ -34,14 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_is_the_same_run_verified_byte_by_byte(run: Run, tmp_path: Path) -> None:
     files = harmonium.export(run, tmp_path / "my-model", to="hub")
-    assert {file.name for file in files} >= {
-        "README.md",
-        "config.json",
-        "graph.json",
-        "run.json",
-        "model.safetensors",
-        "calibration.json",
-    }
+    assert {file.name for file in files} >= {"README.md", "run.json", "model.safetensors", "calibration.json"}
     assert all(file.is_file() for file in files)
     copy = tmp_path / "downloaded"
     shutil.copytree(tmp_path / "my-model", copy)
@@ -73,11 +65,7 @@ def test_huggingface_hub_reads_the_card(run: Run, tmp_path: Path) -> None:
     loaded = hub.ModelCard.load(tmp_path / "my-model" / "README.md")
     assert loaded.data.library_name == "harmonium" and loaded.data.license == "unknown"
     assert loaded.data.pipeline_tag == "graph-ml" and "link-prediction" in loaded.data.tags
-    assert loaded.data.model_name == "my-model"
-    results = {result.metric_type: result for result in loaded.data.eval_results}
-    assert results["mrr"].metric_value == pytest.approx(run.metrics["mrr"], abs=1e-6)
-    assert results["mrr"].dataset_split == "test" and results["mrr"].dataset_name == "family"
-    assert "filtered by train+valid+test" in results["mrr"].metric_args["protocol"]
+    assert f"| this model | {run.metrics['mrr']:.3f} |" in loaded.text and "filtered by train+valid+test" in loaded.text
     assert "realistic ties" in loaded.text and "contains all facts" in loaded.text
     hub.metadata_load(tmp_path / "my-model" / "README.md")
 
@@ -89,19 +77,8 @@ def test_names_in_a_card_are_neither_yaml_nor_markup(run: Run) -> None:
     content = card(replace(run, graph=graph), NASTY)
     _, head, body = content.split("---\n", 2)
     metadata = yaml.safe_load(head)
-    assert metadata["license"] == "unknown" and metadata["model-index"][0]["name"].startswith('x: "y"')
+    assert metadata["license"] == "unknown"
     assert "<script>" not in body and "\x07" not in content and "[a](b)" not in body
-    assert text("b|c") == "b\\|c" and "| b\\|c |" in body
-
-
-def test_statistics_are_those_of_the_graph(run: Run, tmp_path: Path) -> None:
-    harmonium.export(run, tmp_path / "m", to="hub")
-    statistics = json.loads((tmp_path / "m" / "graph.json").read_text())
-    assert statistics["entities"] == run.graph.n_entities
-    assert statistics["facts"] == {split: len(facts) for split, facts in run.graph.splits.items()}
-    assert sum(statistics["facts_by_relation"].values()) == sum(statistics["facts"].values())
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert config["library_name"] == "harmonium" and config["model"]["entity_dim"] == 4
 
 
 def test_an_edited_card_is_not_replaced(run: Run, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import harmonium
+from harmonium.review.apply import apply_judgements
 from harmonium.review.store import ReviewStore, Shown, load_judgements
 from harmonium.run.run import Run
 from harmonium.training.refit import local_refit
@@ -40,17 +41,17 @@ def test_a_killed_update_leaves_the_run_and_the_judgements(folder: Path, tmp_pat
     judge(path, 0)
     judge(path, 1)
     judgements, finished, killed = load_judgements(path), 0, 0
-    harmonium.update(folder, judgements=path)  # what torch imports on first use is imported before forking
+    apply_judgements(folder, path)  # what torch imports on first use is imported before forking
     for number in range(TRIES):
         out = tmp_path / f"out {number}"
         operation = 1 + (number * 997) % OPERATIONS
-        killed += is_killed(lambda out=out: harmonium.update(folder, judgements=path, out=out), at_operation=operation)
+        killed += is_killed(lambda out=out: apply_judgements(folder, path, out=out), at_operation=operation)
         assert contents(folder) == before
         assert load_judgements(path) == judgements
         if out.exists():
             assert len(Run.load(out).updates) == 1
             finished += 1
-        again = harmonium.update(folder, judgements=path, out=out, overwrite=True)
+        again = apply_judgements(folder, path, out=out, overwrite=True)
         assert Run.load(out).fingerprint == again.fingerprint
         assert not list(tmp_path.glob(f".{out.name}*"))  # what the killed process left is gone
     assert killed > TRIES // 2
@@ -59,10 +60,10 @@ def test_a_killed_update_leaves_the_run_and_the_judgements(folder: Path, tmp_pat
 def test_a_killed_update_in_place_leaves_the_run_before_or_after(folder: Path, tmp_path: Path) -> None:
     path, before = tmp_path / "demo.review.sqlite", Run.load(folder).fingerprint
     judge(path, 0)
-    harmonium.update(folder, judgements=path)
+    apply_judgements(folder, path)
     for number in range(TRIES):
         operation = 1 + (number * 997) % OPERATIONS
-        is_killed(lambda: harmonium.update(folder, judgements=path, out=folder, overwrite=True), at_operation=operation)
+        is_killed(lambda: apply_judgements(folder, path, out=folder, overwrite=True), at_operation=operation)
         run = Run.load(folder)
         assert (run.fingerprint == before) == (not run.updates)
         if run.updates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +16,9 @@ from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
-from harmonium.data.tables.skipped_rows import OnBad
-from harmonium.data.triples import Triples
-from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.review.judgements import by_fact
-from harmonium.review.store import FactIds, load_judgements
 from harmonium.run import manifest
 from harmonium.run.run import UNREADABLE, Run, open_run
 from harmonium.run.updates import Update, UpdateRecord
@@ -42,7 +37,6 @@ def update(
     out: str | Path | None = None,
     overwrite: bool = False,
     undo: bool = False,
-    judgements: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
     command: str = "",
     **reading: Any,
@@ -52,33 +46,21 @@ def update(
     `add` and `remove` are files of head, relation, tail or anything else that `load` reads. Added facts may name new
     entities and relations. Removed facts are forgotten and recorded as false; facts to be removed that the graph does
     not have are only recorded as false. Neither is ever proposed again, until it is added. `undo` gives back the run
-    before its last update. `judgements` is the file of a review: accepted facts are added, rejected ones removed, and
-    disputed ones left alone. `reading` are options of `load`: on_bad="skip" leaves out bad rows.
+    before its last update. `reading` are options of `load`: on_bad="skip" leaves out bad rows.
 
     >>> run = harmonium.update("runs/demo", add="facts.tsv", remove="wrong.tsv", out="runs/newer")
     >>> run.updates[-1], run.rejected
     """
     run = open_run(run)
     given = add is not None or remove is not None
-    if undo + given + (judgements is not None) > 1:
-        raise HarmoniumError(
-            "an update takes facts to add or remove, or judgements, or is undone: one of these at a time"
-        )
-    if not (undo or given or judgements is not None):
-        raise HarmoniumError(
-            "nothing to update: give facts to add, facts to remove or judgements, or undo the last update"
-        )
+    if undo and given:
+        raise HarmoniumError("an update takes facts to add or remove, or is undone: one of these at a time")
+    if not (undo or given):
+        raise HarmoniumError("nothing to update: give facts to add, or facts to remove, or undo the last update")
     if out is not None:
         reserve(out, overwrite)
     if undo:
         updated = _undone(run)
-    elif judgements is not None:
-        updated = _updated(
-            run,
-            change_graph(run.graph, *_judged(judgements, run.graph, reading.get("on_bad", "error")), on_bad="skip"),
-            progress,
-            command,
-        )
     else:
         to_add = None if add is None else _load(add, run.graph, reading)
         unweighted = {key: value for key, value in reading.items() if key != "weight_column"}
@@ -109,51 +91,10 @@ def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | No
     return replace(run, graph=change.graph, model=model, evaluation=evaluation, updates=(*run.updates, done))
 
 
-def _judged(judgements: str | Path, graph: Graph, on_bad: OnBad) -> tuple[Graph, Graph]:
-    """The accepted and the rejected facts of a review.
-
-    New names come with facts that were entered by hand; any other accepted fact with an unknown name is an error, or
-    skipped.
-    """
-    facts = by_fact(load_judgements(judgements))
-    accepted = [each for each in facts if each.verdict == "accepted"]
-    rejected = [each.fact for each in facts if each.verdict == "rejected"]
-    if not (accepted or rejected):
-        raise HarmoniumError(f"{judgements}: no fact was accepted or rejected yet; judge some with `harmonium review`")
-    by_hand = [each.fact for each in accepted if each.is_by_hand]
-    new_entities = {name for head, _, tail in by_hand for name in (head, tail)}
-    new_relations = {relation for _, relation, _ in by_hand}
-
-    def has_names(fact: FactIds) -> bool:
-        head, relation, tail = fact
-        has_ends = all(name in graph.entities or name in new_entities for name in (head, tail))
-        return has_ends and (relation in graph.relations or relation in new_relations)
-
-    known = [each.fact for each in accepted if has_names(each.fact)]
-    if len(known) < len(accepted) and on_bad == "error":
-        unknown = next(each.fact for each in accepted if not has_names(each.fact))
-        raise HarmoniumError(
-            f"{judgements}: {len(accepted) - len(known):,} accepted facts have names that {graph.name} has not, "
-            f"such as {' - '.join(unknown)}; is it the review of another run? `--on-bad skip` leaves them out"
-        )
-    if not (known or rejected):
-        raise HarmoniumError(f"{judgements}: all accepted facts have names that {graph.name} does not; nothing changes")
-    return _graph_of(known), _graph_of(rejected)
-
-
-def _graph_of(facts: Sequence[FactIds]) -> Graph:
-    """Facts by identifier as a graph; unlike `load`, every name is taken as it is."""
-    entities = {name: number for number, name in enumerate(dict.fromkeys(end for h, _, t in facts for end in (h, t)))}
-    relations = {name: number for number, name in enumerate(dict.fromkeys(relation for _, relation, _ in facts))}
-    triples = Triples.from_rows(
-        [[entities[head], relations[relation], entities[tail]] for head, relation, tail in facts]
-    )
-    none = triples[:0]
-    return Graph(Vocabulary(entities), Vocabulary(relations, kind="relation"), triples, none, none, "judgements")
-
-
 def _load(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph:
-    """Facts to add or remove. A first row that looks like a header is a fact if it has an entity of the graph."""
+    """Facts to add or remove, a Graph as it is. A first row that looks like a header is a fact if it has a known entity."""
+    if isinstance(facts, Graph):
+        return facts
     given = load(facts, valid=0, test=0, **reading)
     if "header" in reading or not any(note.kind == "header" for note in given.notes):
         return given

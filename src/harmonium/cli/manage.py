@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
 from harmonium.cli.options import argument, choice, flag, option
-from harmonium.cli.reading import reads_graph
+from harmonium.cli.reading import option_name, reads_graph
 from harmonium.errors import HarmoniumError
 
 
@@ -52,8 +53,15 @@ def update(
             f"say where the updated run goes: --out RUN, or --out {run} --overwrite to replace the run itself"
         )
     command = f"harmonium {shlex.join(sys.argv[1:])}"
+    if judgements is not None and (undo or add is not None or remove is not None):
+        raise HarmoniumError("give --judgements alone, without --add, --remove and --undo")
     with console.bar("updating") as progress:
-        updated = harmonium.update(run, add, remove, out, overwrite, undo, judgements, progress, command, **reading)
+        if judgements is not None:
+            updated = _apply(run, judgements, out, overwrite, command, progress, reading)
+        else:
+            updated = harmonium.update(
+                run, add, remove, out, overwrite, undo, progress=progress, command=command, **reading
+            )
     log = [update.to_json() for update in updated.updates]
     summary: dict[str, Any] = {"path": str(out), "undone": undo, "updates": log}
     if not undo:
@@ -72,27 +80,43 @@ def update(
     console.output(summary, output_format, show, lambda row: [row])
 
 
+def _apply(
+    run: Path,
+    judgements: Path,
+    out: Path,
+    overwrite: bool,
+    command: str,
+    progress: Callable[[int], None],
+    reading: dict[str, Any],
+) -> harmonium.Run:
+    """Update a run by the judgements of a review; nothing else is read."""
+    from harmonium.review.apply import apply_judgements
+
+    on_bad = reading.pop("on_bad", "error")
+    if reading:
+        raise HarmoniumError(f"judgements are not read as a table; drop {option_name(min(reading))}")
+    return apply_judgements(
+        run, judgements, out=out, overwrite=overwrite, on_bad=on_bad, command=command, progress=progress
+    )
+
+
 @command("Manage")
 def export(
     run: options.RunFolder,
-    out: Annotated[
-        Path, argument("PATH", "File to write: .npz, .parquet or .faiss; folder with --to pykeen, gds or hub.")
-    ],
+    out: Annotated[Path, argument("PATH", "File to write: .npz, .parquet or .faiss; folder with --to hub.")],
     to: Annotated[
         str | None,
-        choice(("npz", "parquet", "faiss", "pykeen", "gds", "hub"), "Format; default: the ending of PATH."),
+        choice(("npz", "parquet", "faiss", "hub"), "Format; default: the ending of PATH."),
     ] = None,
     overwrite: options.Overwrite = False,
     output_format: options.Format = "table",
 ) -> None:
-    """Write the vectors of a run for other tools, or a folder for PyKEEN, Neo4j's GDS or the Hugging Face Hub.
+    """Write the vectors of a run for other tools, or a folder for the Hugging Face Hub.
 
-    PyKEEN and GDS take plain models, and give them the same scores. A folder for
-    the Hub is the run with a model card; every command opens it as a run.
+    A folder for the Hub is the run with a model card; every command opens it as
+    a run.
 
     Example: harmonium export runs/demo vectors.parquet
-
-    Example: harmonium export runs/distmult for-pykeen --to pykeen
 
     Example: harmonium export runs/demo my-model --to hub
     """

@@ -47,7 +47,7 @@ def review(
         Path | None,
         option(
             "FILE",
-            "Export all judgements: .tsv, .csv, .jsonl, .parquet, or RDF with provenance: .ttl, .nt, .trig, .nq.",
+            "Export all judgements: .tsv, .csv, .jsonl or .parquet.",
         ),
     ] = None,
     accepted: Annotated[Path | None, option("FILE", "Write the facts that were accepted, e.g. accepted.tsv.")] = None,
@@ -67,7 +67,7 @@ def review(
 
     Example: harmonium review runs/demo --order teach
 
-    Example: harmonium review runs/demo --out judgements.ttl --accepted accepted.tsv --rejected rejected.tsv
+    Example: harmonium review runs/demo --out judgements.csv --accepted accepted.tsv --rejected rejected.tsv
     """
     from harmonium.review.judgements import default_path
 
@@ -85,15 +85,13 @@ def _export(
     path: Path, run: str, out: Path | None, accepted: Path | None, rejected: Path | None, output_format: str
 ) -> None:
     """Write and print judgements; nothing is asked, and the file is only read."""
-    from harmonium.review.judgements import check_facts_out, check_out, write_facts, write_judgements
+    from harmonium.review.judgements import check_out, write_facts, write_judgements
     from harmonium.review.precision import ReviewSummary
     from harmonium.review.store import load_judgements
 
-    if out is not None:
-        check_out(out)
-    for file in (accepted, rejected):
+    for file in (out, accepted, rejected):
         if file is not None:
-            check_facts_out(file)
+            check_out(file)
     rows = load_judgements(path)
     written = {}
     if out is not None:

@@ -14,6 +14,7 @@ from harmonium.review.store import BY_HAND, FactIds, Judgement, load_judgements
 if TYPE_CHECKING:
     from harmonium.run.run import Run
 
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet")  # endings of the files of judgements
 UPDATED = re.compile(r"(?<=.)\.update-\d+\Z")  # ending of a folder that a review has updated
 
 
@@ -89,41 +90,26 @@ def default_path(run: Run | str | Path) -> Path:
 
 def check_out(path: Path) -> None:
     """Refuse a file that cannot be written before any work is done."""
-    from harmonium.answers.send.result_file import RDF_KINDS, check_path
-
-    check_path(path, RDF_KINDS)
-
-
-def check_facts_out(path: Path) -> None:
-    """The same for a list of facts."""
-    from harmonium.answers.send.result_file import RDF_KINDS, check_path
+    from harmonium.answers.send.result_file import check_path
     from harmonium.data.compressed import strip_compression
 
-    if strip_compression(path).suffix in RDF_KINDS:
-        raise HarmoniumError(
-            f"{path}: lists of facts are .tsv, .csv, .jsonl or .parquet; all judgements (--out) may be RDF"
-        )
+    if strip_compression(path).suffix not in TABLES:
+        raise HarmoniumError(f"{path}: unknown format; the name must end in {', '.join(TABLES)}")
     check_path(path)
 
 
 def write_judgements(path: Path, judgements: Iterable[Judgement], run: str) -> int:
-    """Write judgements with their provenance: TSV, CSV, JSON lines, Parquet or RDF, by the ending; returns their number."""
-    from harmonium.answers.send.result_file import RDF_KINDS, write_rows
-    from harmonium.data.compressed import strip_compression
-    from harmonium.review.rdf import write_rdf
+    """Write judgements with who made them, when and on what: a table, by the ending; returns their number."""
+    from harmonium.answers.send.result_file import write_rows
 
-    rows = list(judgements)
     check_out(path)
-    if strip_compression(path).suffix in RDF_KINDS:
-        write_rdf(path, rows)
-        return len(rows)
-    return write_rows(path, (judgement.to_json() for judgement in rows), run)
+    return write_rows(path, (judgement.to_json() for judgement in judgements), run)
 
 
 def write_facts(path: Path, judgements: Iterable[Judgement], verdict: str, run: str) -> int:
     """Write the facts with one verdict, for `harmonium update --add` or `--remove`; returns their number."""
     from harmonium.answers.send.result_file import write_rows
 
-    check_facts_out(path)
+    check_out(path)
     rows = [fact.to_row() for fact in by_fact(judgements) if fact.verdict == verdict]
     return write_rows(path, iter(rows), run)

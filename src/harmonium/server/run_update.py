@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Literal
 
-from harmonium.answers.update import update
 from harmonium.errors import HarmoniumError
+from harmonium.review.apply import apply_judgements
 from harmonium.review.judgements import updated_name
 from harmonium.review.session import Review
 from harmonium.run.run import Run
@@ -102,8 +102,8 @@ class RunUpdate:
         judgements = review.store.path
         words = ["harmonium", "update", str(run.path), "--judgements", str(judgements), "--out", str(folder)]
         command = f"{shlex.join(words)}  # by {reviewer}, in the explorer"
-        updated = update(
-            run, out=folder, judgements=judgements, progress=self._progress("updating the model"), command=command
+        updated = apply_judgements(
+            run, judgements, out=folder, progress=self._progress("updating the model"), command=command
         )
         self._set(
             change=updated.updates[-1].summary(), notes=updated.updates[-1].record.notes,

@@ -1,19 +1,15 @@
-"""Vectors by name for other tools (Parquet, npz, FAISS), plain models for PyKEEN and Neo4j, and runs for the Hub."""
+"""Vectors by name for other tools (Parquet, npz, FAISS), and runs for the Hugging Face Hub."""
 
 import io
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from harmonium.answers.send import gds_files, hub_folder
+from harmonium.answers.send import hub_folder
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Sum
 from harmonium.run.run import FILES as RUN_FILES
 from harmonium.run.run import Run, open_run
 from harmonium.runtime import storage
@@ -22,34 +18,27 @@ from harmonium.training.initial_vectors import VectorTable
 
 FORMATS = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
 FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its entities
-PYKEEN = ("distmult", "complex", "hole")
-PYKEEN_FILES = ("pykeen.npz", "pykeen.json", "load_pykeen.py")
-HUB_FILES = ("README.md", "config.json", "graph.json", ".gitattributes", "run.json", *RUN_FILES)
-FOLDERS: dict[str, Sequence[str]] = {
-    "pykeen": PYKEEN_FILES,
-    "gds": gds_files.FILES,
-    "hub": HUB_FILES,
-}  # and their files
+HUB_FILES = ("README.md", ".gitattributes", "run.json", *RUN_FILES)
 
 
 def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwrite: bool = False) -> list[Path]:
-    """Write the vectors of a run with their names, or a folder for another tool (`to`); returns the paths.
+    """Write the vectors of a run with their names, or a folder for the Hugging Face Hub; returns the paths.
 
     The ending of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner
     product with their names in .faiss.json. Vectors are those that scores are made of: of unit length if normalised.
-    Folders: `pykeen` loads a plain model into PyKEEN, `gds` a plain DistMult into Neo4j's Graph Data Science, and `hub` is
-    the run with a model card, as a repository of the Hugging Face Hub; `Run.load` opens it.
+    `to="hub"` writes a folder: the run with a model card, as a repository of the Hugging Face Hub; `Run.load` opens it.
 
     >>> harmonium.export("runs/demo", "vectors.parquet")
     >>> harmonium.export("runs/demo", "my-model", to="hub")
     """
     run, out = open_run(run), Path(out)
     kind = to or FORMATS.get(out.suffix)
-    if kind not in (*FORMATS.values(), *FOLDERS):
-        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to {', '.join(FOLDERS)}")
+    if kind not in (*FORMATS.values(), "hub"):
+        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to hub")
     _check_replaceable(out, kind, overwrite)
-    if kind in FOLDERS:
-        return _write_folder(run, out, kind)
+    if kind == "hub":
+        with replace_files(out) as temporary:
+            return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
     files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
     written = [out.with_name(out.name + ending) for ending in files]
     try:
@@ -63,9 +52,9 @@ def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwr
 
 def _check_replaceable(out: Path, kind: str, overwrite: bool) -> None:
     """Refuse to replace what no earlier export wrote, or anything unless `overwrite`."""
-    if kind in FOLDERS and overwrite and out.is_dir():
-        check_replaceable(out, FOLDERS[kind].__contains__)
-    elif out.exists() and not (overwrite and out.is_file() and kind not in FOLDERS):
+    if kind == "hub" and overwrite and out.is_dir():
+        check_replaceable(out, HUB_FILES.__contains__)
+    elif out.exists() and not (overwrite and out.is_file() and kind != "hub"):
         raise HarmoniumError(f"{out} exists; choose another name, or say --overwrite to replace an earlier export")
     names = out.with_name(out.name + FAISS_NAMES)
     if kind == "faiss" and names.exists() and not out.exists():  # an earlier export has both
@@ -116,57 +105,3 @@ def _faiss(tables: dict[str, VectorTable]) -> dict[str, bytes]:
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(np.ascontiguousarray(vectors, dtype=np.float32))
     return {"": faiss.serialize_index(index).tobytes(), FAISS_NAMES: storage.to_json(list(names))}
-
-
-def _write_folder(run: Run, out: Path, kind: str) -> list[Path]:
-    """A folder for another tool, whose files replace those of an earlier export."""
-    if kind == "hub":
-        with replace_files(out) as temporary:
-            return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
-    contents = _pykeen_files(run) if kind == "pykeen" else gds_files.gds_files(run)
-    with replace_files(out) as temporary:
-        for name, content in contents.items():
-            storage.write(temporary / name, content)
-    return [out / name for name in contents]
-
-
-def _pykeen_files(run: Run) -> dict[str, bytes]:
-    """Tensors, names and the script that makes a PyKEEN model of them."""
-    tensors, description = pykeen_parts(run)
-    contents = (
-        _npz_bytes({name: value.numpy() for name, value in tensors.items()}),
-        json.dumps(description, ensure_ascii=False, indent=1).encode(),
-        Path(__file__).with_name("load_pykeen.py").read_bytes(),
-    )
-    return dict(zip(PYKEEN_FILES, contents, strict=True))
-
-
-def pykeen_parts(run: Run) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors of a plain model in PyKEEN's layout with its triples, and a description of the model.
-
-    The scale of our scores goes into the relations. PyKEEN's complex vectors are pairs (n, dim, 2), and the inverse of
-    relation r is its relation 2r + 1.
-    """
-    model, graph = run.model, run.graph
-    name, form = model.composition.name, model.form
-    if not isinstance(form, Sum) or name not in PYKEEN:
-        raise HarmoniumError(
-            f"PyKEEN has no {'' if isinstance(form, Sum) else 'harmonic '}{name}; plain {', '.join(PYKEEN)} "
-            "(model.harmony=false) can be exported to it. The vectors of any model go to .npz, .parquet or .faiss"
-        )
-    entity, relation = model.entities().cpu(), model.relations().cpu() * form.scale.cpu()
-    if model.reciprocal:
-        relation = torch.stack(relation.chunk(2), dim=1).flatten(0, 1)
-    if name == "complex":
-        entity, relation = (torch.stack(part.chunk(2, dim=-1), dim=-1) for part in (entity, relation))
-    tensors = {"entity": entity, "relation": relation}
-    tensors |= {split: facts.to_rows() for split, facts in graph.splits.items()}
-    description = {
-        "interaction": name,
-        "shape": entity.shape[1],
-        "dtype": "cfloat" if name == "complex" else "float",
-        "create_inverse_triples": model.reciprocal,
-        "entities": list(graph.entities.ids),
-        "relations": list(graph.relations.ids),
-    }
-    return {key: value.detach().contiguous() for key, value in tensors.items()}, description

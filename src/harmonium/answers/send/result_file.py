@@ -5,7 +5,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,19 @@ from harmonium.data.compressed import READ_ERRORS, create_file, open_bytes, stri
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import check_output_file
 
-KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
-RDF_KINDS = (".nt", ".ttl", ".nq", ".trig")
-ENDINGS = ".tsv, .csv, .jsonl, .parquet, .nt or .ttl"
+KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")  # endings
+RDF_KINDS = (".nt", ".ttl")
 FACT = {"head", "relation", "tail"}
 RESULTS = (FACT | {"score"}, FACT | {"verdict"})  # columns of predicted and of judged facts; there may be others
 Row = dict[str, Any]
 
 
-def check_path(path: str | Path, further: Sequence[str] = ()) -> None:
-    """Refuse a file that cannot be written before any work is done; RDF may have `further` endings."""
+def check_path(path: str | Path) -> None:
+    """Refuse a file that cannot be written before any work is done."""
     path = Path(path)
     kind = strip_compression(path).suffix
-    if kind not in (*KINDS, *further) or (kind == ".parquet" and path.suffix != kind):
-        raise HarmoniumError(f"--out {path}: unknown format; the name must end in {ENDINGS}")
+    if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
+        raise HarmoniumError(f"--out {path}: unknown format; the name must end in {', '.join(KINDS)}")
     check_writable(path)
     if path.exists() and not _holds_results(path, kind):
         raise not_ours(path)
@@ -89,7 +88,7 @@ def write_rows(path: str | Path, rows: Iterator[Row], run: str) -> int:
     path = Path(path)
     check_path(path)
     kind = strip_compression(path).suffix
-    if kind in (".nt", ".ttl"):
+    if kind in RDF_KINDS:
         return _write_rdf(path, rows, run)
     return _write_parquet(path, rows) if kind == ".parquet" else _write_text(path, rows, kind)
 
