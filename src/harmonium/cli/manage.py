@@ -1,5 +1,7 @@
 """Commands that make something new of a run: update, export."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Callable
