@@ -73,7 +73,7 @@ def headline() -> str:
         ["HHolE, λ = 1", f"{hhole['metrics']['mrr']:.3f}", paper("hhole-1"), control("hole/lambda-1")],
         ["ComplEx", f"{demo['plain']['mrr']:.3f}", f"{gpu['ranking']['complex']['mrr']:.3f}", ""],
         ["preset best, H200, plain / with W", *(plain_and_harmonic(after[g]) if g else "" for g in GPU)],
-        ["[leaderboard](docs/leaderboard.md), H200", "", best_single("FB15K"), best_single("FB15K-237")],
+        ["[leaderboard](docs/results.md#leaderboard), H200", "", best_single("FB15K"), best_single("FB15K-237")],
     ]
     text = table(["MRR, all entities", "atlas", "FB15K", "FB15K-237"], rows)
     ratios = []
@@ -83,22 +83,6 @@ def headline() -> str:
     low, high = sorted(cpu["ratio_to_pykeen"]["ranking"].values())
     ratios.append(f"ranking {low:.0f} to {high:.0f}")
     return f"{text}\n\nThroughput relative to PyKEEN 1.11, two CPU cores: {', '.join(ratios)} times."
-
-
-def demo() -> str:
-    run, hhole = result("demo"), result("atlas-hhole")
-    rows = [
-        ["ComplEx vectors with W of rank 4, fitted last", *numbers(run["metrics"])],
-        ["the same vectors, plain", *numbers(run["plain"])],
-        ["HHolE, rank 8", *numbers(hhole["metrics"])],
-        *([f"{name} baseline", *numbers(metrics)] for name, metrics in run["baselines"].items()),
-    ]
-    about = (
-        f"{run['protocol']}. `{run['command']}`: seed {run['seed']}, trained {run['seconds']:.0f} s on {run['device']}"
-    )
-    about += f" beside other programs (load average {run['load_average']:.1f}). "
-    about += f"HHolE: `{hhole['command']}`, seed {hhole['seed']}, trained {hhole['seconds']:.0f} s on {hhole['device']}"
-    return f"Link prediction on `atlas`:\n\n{table(['', *METRICS], rows)}\n\n{about}."
 
 
 def printed(name: str, title: str, rows: int = 0) -> str:
@@ -120,107 +104,6 @@ def tutorial_metrics() -> str:
     return f"{printed('demo', 'Link prediction on atlas')}\n\n{text}"
 
 
-def busy() -> str:
-    """Training steps beside busy processes."""
-    bench, rows = result("busy"), []
-    conditions = {"quiet": "as found", "busy": "and one more per core"}
-    for model, measured in bench["models"].items():
-        for condition, name in conditions.items():
-            times = measured[condition]
-            cells = [
-                f"{times[policy][kind]:,.0f}" for policy in ("spinning", "asleep") for kind in ("wall_ms", "cpu_ms")
-            ]
-            rows.append([model, name, f"{times['asleep']['others']:.0%}", *cells, f"{times['ratio']:.2f}"])
-    head = ["model", "other programs", "their share of the cores", "spinning: ms per step", "CPU ms"]
-    head += ["asleep: ms per step", "CPU ms", "asleep / spinning"]
-    rounds = bench["rounds"]
-    about = f"Medians over rounds of {bench['steps']} steps, in turns, on {bench['graph']}; ratios within rounds. "
-    about += (
-        f"As found: the {rounds['quiet']} rounds (of all in {bench['seconds']} s) with the least other work on the "
-    )
-    about += f"machine. With one more computing process per core: {rounds['busy']} rounds. `{bench['command']}`, "
-    about += f"{bench['device']} of a machine that others use (load average {bench['load_before']:.1f} at the start)."
-    return f"{table(head, rows)}\n\n{about}"
-
-
-def presets() -> str:
-    """The preset best beside plain models under one time budget."""
-    bench = result("presets")
-    names = list(dict.fromkeys(run["model"] for run in bench["runs"]))
-    graphs = {run["graph"]: run for run in bench["runs"]}
-    by_cell = {(run["graph"], run["model"]): run for run in bench["runs"]}
-    rows = []
-    for name, about in graphs.items():
-        cells = [by_cell.get((name, model)) for model in names]
-        size = f"{about['facts']:,} / {about['entities']:,} / {about['relations']}"
-        rows.append(
-            [name, size, *(f"{run['metrics']['mrr']:.3f} ({run['seconds']:.0f} s)" if run else "" for run in cells)]
-        )
-    text = table(["graph", "facts / entities / relations", *names], rows)
-    minutes, device = bench["runs"][0]["minutes"], bench["runs"][0]["device"]
-    return f"{text}\n\nTest MRR ({bench['protocol']}) within {minutes:g} minutes on {device}, seed 0. `{bench['command']}`."
-
-
-def harmony_after() -> str:
-    """The same vectors with W and without, and what joint training costs."""
-    bench, rows = result("harmony-after"), []
-    for run in bench["runs"]:
-        fit = run["fit"]
-        nats = f"{fit['log_likelihood']['plain']:.3f} -> {fit['log_likelihood']['harmony']:.3f}"
-        dim = run["selection"]["settings"]["model.entity_dim"]
-        seconds = f"{run['seconds']:.0f} s"
-        mrr = [f"{run[kind]['mrr']:.4f}" for kind in ("plain", "harmony")]
-        rows.append([run["graph"], dim, *mrr, nats, seconds])
-    text = table(
-        ["graph", "d", "test MRR, plain", "with W", "held-out log-likelihood, nats", "search and training"], rows
-    )
-    epochs = bench["epoch_seconds"]
-    ratios = ", ".join(f"{name} {epochs[name] / epochs['plain']:.1f}" for name in ("rank 1", "rank 4", "rank 8"))
-    joint = f"Joint training on {epochs['graph']}, d = {epochs['d']}: an epoch takes {epochs['plain']:.2f} s plain, "
-    joint += f"with W {ratios} times that."
-    return f"{text}\n\n{bench['protocol']}; {bench['runs'][0]['device']}, seed 0. `{bench['command']}`. {joint}"
-
-
-def paper_start() -> str:
-    """Rows of the paper by what they take from the authors' program."""
-    if not (ROOT / "results" / "paper-start.json").exists():
-        return NOT_YET
-    bench, rows = result("paper-start"), []
-    for cell in bench["cells"]:
-        metrics = [f"{cell['typed'][m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
-        spent = [cell["best_epoch"], cell["epochs"], f"{cell['seconds']:.0f}", cell["stopped"] or "all epochs"]
-        parts = ", ".join(bench["starts"][cell["start"]]) or "none"
-        target = published(cell["graph"], cell["row"])["mrr"] if cell["graph"] in PAPER_DATASETS else ""
-        rows.append([cell["graph"], cell["row"], parts, *metrics, f"{cell['full']['mrr']:.3f}", target, *spent])
-    head = ["graph", "row", "from the authors' program", "typed MRR", "hits@1", "hits@10", "full MRR", "published"]
-    text = table([*head, "best epoch", "epochs", "seconds", "stopped"], rows)
-    commands = "`, `".join(dict.fromkeys(cell["command"] for cell in bench["cells"]))
-    return f"{text}\n\nTyped: {bench['protocol']['typed']}. `{commands}`, {bench['device']}."
-
-
-def harmony_map() -> str:
-    """Each use of harmony beside its controls, on test queries."""
-    if not (ROOT / "results" / "harmony-map.json").exists():
-        return NOT_YET
-    bench, rows = result("harmony-map"), []
-    for row in bench["rows"]:
-        comparison = row["comparison"]
-        means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
-        low, high = map(float, comparison["interval"])  # infinite where samples have no spread
-        change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
-        verdict = "not shown"
-        if row["significant"]:
-            verdict = "better" if comparison["difference"] > 0 else "worse"
-        share = f"{comparison['better_relations']} of {comparison['relations']}"
-        p_values = [f"{comparison[name]:.4f}" for name in ("p", "sign_flip_p")]
-        names = [row["experiment"], row["graph"], row["measure"], row["model"], row["control"]]
-        rows.append([*names, *means, change, share, *p_values, verdict, len(row["seeds"])])
-    head = ["use", "graph", "measure", "harmonic", "control", "harmonic, mean", "control, mean", "difference (95 %)"]
-    head += ["relations better", "p, bootstrap", "p, sign flips", "at p < .01", "seeds"]
-    about = f"{bench['protocol']}. `{'`, `'.join(bench['measured_by'])}`, then `{bench['command']}`; {bench['device']}."
-    return f"{table(head, rows)}\n\n{about}"
-
-
 def quality() -> str:
     bench = result("bench-gpu")
     names = {"hhole": "HHolE, lambda = 1, d = 512", "complex": "ComplEx-N3, reciprocal, d = 2000"}
@@ -236,14 +119,6 @@ def quality() -> str:
     full = bench["ranking"]["hhole"]
     text = f"The same HHolE under the standard protocol (full candidates, realistic ties): MRR {full['mrr']:.3f}."
     return f"{table(head, rows)}\n\n{text} `{bench['command']}`, {bench['environment']['device']}."
-
-
-def curves() -> str:
-    rows = []
-    for key, run in result("bench-gpu")["time_to_quality"].items():
-        for p in run["curve"]:
-            rows.append([key, p["epoch"], f"{p['seconds']:.1f}", f"{p['mrr']:.4f}", f"{p['hits@1']:.4f}"])
-    return table(["run", "epoch", "seconds", "test MRR", "hits@1"], rows)
 
 
 def gpu_speed() -> str:
@@ -319,19 +194,6 @@ def cpu_speed() -> str:
     )
 
 
-def speed() -> str:
-    return f"{gpu_speed()}\n\n{cpu_speed()}"
-
-
-def precision() -> str:
-    bench, models = result("precision"), []
-    for name, mrr in bench["mrr"].items():
-        seeds = f"seeds from {min(mrr['highest']):.3f} to {max(mrr['highest']):.3f}"
-        models.append(f"{name} {mean(mrr['high']):.4f} against {mean(mrr['highest']):.4f} ({seeds})")
-    text = f"- Rounded against exact operands, mean validation MRR on {bench['graph']} over three seeds"
-    return f"{text}: {'; '.join(models)}; `{bench['command']}`."
-
-
 def scale() -> str:
     bench, rows = result("scale"), []
     for name, sweep in bench["sweeps"].items():
@@ -378,36 +240,6 @@ def memory() -> str:
         f"`{bench['command']}`, {' '.join(bench['settings'])}, {bench['environment']['device']}. Validation included."
     )
     return f"{table(head, rows)}\n\n{about}"
-
-
-def debian() -> str:
-    bench, rows = result("debian12"), []
-    for name, run in bench["runs"].items():
-        metrics = [f"{run['metrics'][m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
-        spent = [f"{run['seconds'] / 60:.1f}", run["epochs"], f"{run['peak_bytes'] / 1e9:.2f} GB"]
-        rows.append([name, *spent, f"{run['metrics']['mr']:,.0f}", *metrics])
-    run = next(iter(bench["runs"].values()))
-    baseline = run["frequency_baseline"]
-    metrics = [f"{baseline[m]:.3f}" for m in ("mrr", "hits@1", "hits@10")]
-    rows.append(["frequency baseline", "", "", "", f"{baseline['mr']:,.0f}", *metrics])
-    head = ["recipe", "total minutes", "epochs", "peak memory", "mr", "mrr", "hits@1", "hits@10"]
-    about = f"{run['graph']}. `{bench['command']}`, {bench['environment']['device']}; filtered, all entities, exact."
-    return f"{table(head, rows)}\n\n{about}"
-
-
-def large_gpu() -> str:
-    bench, rows = result("bench-large-gpu"), []
-    for name, case in bench["cases"].items():
-        sizes = [f"{case[kind] / 1e9:.1f}" if kind in case else "" for kind in ("device_bytes", "host_bytes")]
-        cells = [f"{case['triples_per_s']:,.0f}", f"{case['ms_per_step']:.1f}", *sizes, f"{case['last_loss']:.2f}"]
-        rows.append([*name.split("; "), *cells, case["steps"]])
-    head = ["model", "table", "negatives", "triples/s", "ms per step", "GPU, GB", "host, GB", "last loss", "steps"]
-    sizes = bench["sizes"]
-    about = (
-        f"{sizes['entities']:,} entities, {sizes['triples']:,} triples, d = {sizes['dim']}, batch {sizes['batch']:,}, "
-    )
-    about += f"{sizes['negatives']} negatives on each side, shared by {sizes['shared']} triples or separate for each. "
-    return f"{table(head, rows)}\n\n{about}`{bench['command']}`, {bench['environment']['device']}."
 
 
 def known_graphs() -> str:
@@ -510,85 +342,51 @@ def noise_weights() -> str:
     return f"{table(head, rows)}\n\n{bench['protocol']}. `{bench['command']}`, {bench['environment']['device']}."
 
 
-def checkpoint_cost() -> str:
-    bench = result("experiments-cpu")
-    size, seconds = bench["checkpoint_size"], bench["checkpoints"]["cpu_seconds"]
-    none, default, many = (f"{seconds[name]:.1f}" for name in ("none", "defaults", "every 20 steps"))
-    text = f"Cost: two epochs of the demo take {none} CPU seconds without checkpoints, {default} with the defaults, "
-    text += f"{many} with one every 20 steps (medians of five). A checkpoint of HHolE on FB15K, d = 512, is "
-    text += f"{size['megabytes']:.0f} MB and takes {size['seconds']:.1f} s to write. "
-    return text + "`python benchmarks/experiments_cpu.py`, on a busy CPU."
+def presets() -> str:
+    """The preset best beside plain models under one time budget."""
+    bench = result("presets")
+    names = list(dict.fromkeys(run["model"] for run in bench["runs"]))
+    facts = {run["graph"]: run["facts"] for run in bench["runs"]}
+    by_cell = {(run["graph"], run["model"]): run for run in bench["runs"]}
+    rows = []
+    for name, count in facts.items():
+        cells = [by_cell.get((name, model)) for model in names]
+        mrr = (f"{run['metrics']['mrr']:.3f} ({run['seconds']:.0f} s)" if run else "" for run in cells)
+        rows.append([name, f"{count:,}", *mrr])
+    minutes, device = bench["runs"][0]["minutes"], bench["runs"][0]["device"]
+    about = f"Test MRR within {minutes:g} minutes on {device}, seed 0. `{bench['command']}`."
+    return f"{table(['graph', 'facts', *names], rows)}\n\n{about}"
 
 
-# Reproductions of the paper: lists of records, one per run ------------------------------------------------------------
+def harmony_after() -> str:
+    """Models with W, fitted last, and without."""
+    bench, rows = result("harmony-after"), []
+    for run in bench["runs"]:
+        likelihood = run["fit"]["log_likelihood"]
+        mrr = [f"{run[kind]['mrr']:.4f}" for kind in ("plain", "harmony")]
+        rows.append([run["graph"], *mrr, f"{likelihood['plain']:.3f} to {likelihood['harmony']:.3f}"])
+    text = table(["graph", "test MRR, plain", "with W", "held-out log-likelihood, nats"], rows)
+    return f"{text}\n\n{bench['runs'][0]['device']}, seed 0, d = 2000. `{bench['command']}`."
 
 
-def kept(name: str, dataset: str | None = None) -> list[Record]:
-    """The records of an experiment: all, those of one dataset, or of datasets that are not the paper's (`other`)."""
-    every = records.read(ROOT / "results" / f"{name}.json")
-    if dataset == "other":
-        return [record for record in every if record["dataset"] not in PAPER_DATASETS]
-    return [record for record in every if dataset in (None, record["dataset"])]
-
-
-def options(group: list[Record]) -> str:
-    """The options that make a line again, after `harmonium paper table EXPERIMENT --dataset DATASET`."""
-    seeds = ",".join(str(record["seed"]) for record in group)
-    tail = group[0]["command"].partition(" --rows ")[2].replace(f"--seeds {group[0]['seed']}", f"--seeds {seeds}")
-    return f"`--rows {tail}`"
-
-
-def origin(group: list[Record]) -> str:
-    """Devices, time and commits of records."""
-    devices = ", ".join(sorted({record["device"] for record in group}))
-    commits = ", ".join(sorted({(record["commit"] or "unknown")[:8] for record in group}))
-    minutes = sum(record["seconds"] for record in group) / 60
-    return f"{len(group)} runs on {devices}, {minutes:.0f} minutes in total; commit {commits}."
-
-
-def models(name: str, dataset: str | None) -> str:
-    """A table per dataset: published, faithful, calibrated; both protocols and the options in the same line."""
-    parts = []
-    for data, group in _by_dataset(kept(name, dataset)).items():
-        head, rows = tables.model_table(group, METRICS)
-        by_label = {(tables.label(g[0]), g[0]["variant"]): g for g in records.by_seeds(group).values()}
-        for row in rows:
-            seeds = by_label.get((row[0], row[1].split(",")[0]))
-            row.append(options(seeds) if seeds else "")
-            row[-2] = {"+": f"reached ({row[-2]})", "-": f"not reached ({row[-2]})"}.get(row[-2][:1], "")
-        head[-1] = "published MRR, typed"
-        protocol = describe_protocol(EvaluateConfig(**{k: v for k, v in group[0]["protocol"].items() if k != "filter"}))
-        about = f"`harmonium paper table {name} --dataset {data}` with a line's options makes that line again. "
-        about += f"First five metrics: {protocol}; full: all entities, realistic ties. {origin(group)}"
-        title = f"**{data}**\n\n" if dataset in ("other", None) else ""
-        parts.append(f"{title}{table([*head, 'options'], rows)}\n\n{about}")
-    return "\n\n".join(parts) or NOT_YET
-
-
-def analysis(name: str) -> str:
-    """The table of an analysis per dataset, and its command."""
-    parts = []
-    for data, group in _by_dataset(kept(name)).items():
-        rows = table(*tables.TABLES[name](group))
-        parts.append(f"**{data}**\n\n{rows}\n\n`{group[0]['command']}`. {origin(group)}")
-    return "\n\n".join(parts) or NOT_YET
-
-
-def controls(question: str) -> str:
-    """The controls that answer a question, HolE first, in the order of their definition."""
-    names = list(CONTROLS[question])
-
-    def order(record: Record) -> tuple[bool, int]:
-        composition, name = record["row"].split("/")
-        return composition != "hole", names.index(name)
-
-    parts = []
-    for data, group in _by_dataset(kept("controls")).items():
-        selected = sorted((record for record in group if record["row"].split("/")[1] in names), key=order)
-        if selected:
-            about = f"`harmonium paper table controls --dataset {data}`, d = {selected[0]['dim']}. "
-            parts.append(f"**{data}**\n\n{table(*tables.control_table(selected))}\n\n{about}{origin(selected)}")
-    return "\n\n".join(parts) or NOT_YET
+def harmony_map() -> str:
+    """Each use of harmony beside its controls, on test queries: what differs at p < .01, and how many do not."""
+    bench, rows = result("harmony-map"), []
+    for row in bench["rows"]:
+        comparison = row["comparison"]
+        if row["significant"]:
+            low, high = comparison["interval"]
+            means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
+            change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
+            names = [row["experiment"], row["graph"], row["measure"], row["model"], row["control"]]
+            rows.append([*names, *means, change, f"{comparison['better_relations']} of {comparison['relations']}"])
+    head = ["use", "graph", "measure", "harmonic", "control", "harmonic, mean", "control, mean", "difference (95 %)"]
+    rest: dict[str, int] = {}
+    for row in bench["rows"]:
+        rest[row["experiment"]] = rest.get(row["experiment"], 0) + (not row["significant"])
+    others = ", ".join(f"{count} of {name}" for name, count in rest.items() if count)
+    about = f"{bench['protocol']}. No difference is shown for {others}: `results/harmony-map.json`. "
+    return f"{table([*head, 'relations better'], rows)}\n\n{about}`{bench['command']}`; {bench['device']}."
 
 
 def leaderboard() -> str:
@@ -596,34 +394,133 @@ def leaderboard() -> str:
     published_rows = json.loads((ROOT / "benchmarks" / "published.json").read_text(encoding="utf-8"))["rows"]
     ours = result("leaderboard") if (ROOT / "results" / "leaderboard.json").exists() else []
     parts = []
-    for dataset in dict.fromkeys(row["dataset"] for row in (*published_rows, *ours)):
-        own = [row for row in ours if row["dataset"] == dataset]
-        others = [row for row in published_rows if row["dataset"] == dataset]
-        rows = sorted(
-            [(row["mrr"], _own_row(row)) for row in own] + [(row["mrr"], _published_row(row)) for row in others]
-        )
-        head = ["model", "MRR", "pessimistic ties", "hits@1", "hits@10", "parameters", "seconds", "device", "source"]
-        text = table(head, [cells for _, cells in reversed(rows)])
-        parts.append(f"## {dataset}\n\n{text}" + ("" if own else f"\n\n{NOT_YET}"))
+    for dataset in dict.fromkeys(row["dataset"] for row in (*ours, *published_rows)):
+        own = [(row["mrr"], _own_row(row)) for row in ours if row["dataset"] == dataset]
+        others = [(row["mrr"], _published_row(row)) for row in published_rows if row["dataset"] == dataset]
+        if own:
+            head = ["model", "MRR", "hits@1", "hits@10", "seconds", "source"]
+            rows = [cells for _, cells in sorted([*own, *others], reverse=True)]
+            parts.append(f"### {dataset}\n\n{table(head, rows)}")
     return "\n\n".join(parts) or NOT_YET
 
 
 def _own_row(row: dict[str, Any]) -> list[str]:
-    seeds = f"mean of {row['seeds']} seeds" if row["seeds"] > 1 else "one model"
-    kind = f"product of {len(row['weights'])} models" if row["ensemble"] else seeds
+    kind = f"product of {len(row['weights'])} models" if row["ensemble"] else "one model"
     spread = ""
     if not row["ensemble"] and len(row["per_seed"]) > 1:
-        values = [seed["mrr"] for seed in row["per_seed"]]
+        values, kind = [seed["mrr"] for seed in row["per_seed"]], f"mean of {row['seeds']} seeds"
         spread = f" ({min(values):.4f} to {max(values):.4f})"
-    metrics = [f"**{row['mrr']:.4f}**{spread}", f"{row['mrr_pessimistic']:.4f}", f"{row['hits@1']:.3f}"]
-    metrics += [f"{row['hits@10']:.3f}", f"{row['parameters'] / 1e6:.2f} M", f"{row['seconds']:,.0f}", row["device"]]
-    return [f"**{row['model']}**, {kind}", *metrics, f"`{row['command']}`"]
+    hits = [f"{row[name]:.3f}" for name in ("hits@1", "hits@10")]
+    source = f"`{row['command'].removeprefix('python benchmarks/leaderboard.py ')}`, {row['device']}"
+    return [f"**{row['model']}**, {kind}", f"**{row['mrr']:.4f}**{spread}", *hits, f"{row['seconds']:,.0f}", source]
 
 
 def _published_row(row: dict[str, Any]) -> list[str]:
     hits = [f"{row[name]:.3f}" if row[name] is not None else "" for name in ("hits@1", "hits@10")]
     note = f"; {row['note']}" if "note" in row else ""
-    return [row["model"], f"{row['mrr']:.3f}", "", *hits, "", "", "", f"{row['source']} {row['year']}{note}"]
+    return [row["model"], f"{row['mrr']:.3f}", *hits, "", f"{row['source']} {row['year']}{note}"]
+
+
+def large_gpu() -> str:
+    """Shared negatives, where the choice of table matters."""
+    bench, rows = result("bench-large-gpu"), []
+    for name, case in bench["cases"].items():
+        model, kind, negatives = name.split("; ")
+        if negatives == "shared negatives":
+            sizes = [f"{case[part] / 1e9:.1f}" if part in case else "" for part in ("device_bytes", "host_bytes")]
+            rows.append([model, kind, f"{case['triples_per_s']:,.0f}", f"{case['ms_per_step']:.1f}", *sizes])
+    sizes = bench["sizes"]
+    about = (
+        f"{sizes['entities']:,} entities, {sizes['triples']:,} triples, d = {sizes['dim']}, batch {sizes['batch']:,}, "
+    )
+    about += f"{sizes['negatives']} negatives on each side, shared by {sizes['shared']} triples. "
+    head = ["model", "table", "triples/s", "ms per step", "GPU, GB", "host, GB"]
+    return f"{table(head, rows)}\n\n{about}`{bench['command']}`, {bench['environment']['device']}."
+
+
+# The paper: lists of records, one per run -----------------------------------------------------------------------------
+
+
+def kept(name: str, dataset: str | None = None) -> list[Record]:
+    """The records of an experiment: all, or those of one dataset."""
+    every = records.read(ROOT / "results" / f"{name}.json")
+    return [record for record in every if dataset in (None, record["dataset"])]
+
+
+def origin(group: list[Record]) -> str:
+    """Devices, time and commits of records."""
+    devices = ", ".join(sorted({record["device"] for record in group}))
+    commits = ", ".join(sorted({(record["commit"] or "unknown")[:8] for record in group}))
+    minutes = sum(record["seconds"] for record in group) / 60
+    return f"{len(group)} runs on {devices}, {minutes:.0f} minutes; commit {commits}."
+
+
+def paper_rows() -> str:
+    """A line for each row of the paper's tables: published, faithful and calibrated MRR, then the standard protocol."""
+    group = [record for name in ("table1", "htpr") for record in kept(name)]
+    if not group:
+        return NOT_YET
+    by_seeds, lines = records.by_seeds(group), []
+    for first in {(r["dataset"], r["row"]): r for r in sorted(group, key=tables.paper_order)}.values():
+        faithful, calibrated = (
+            by_seeds.get((first["dataset"], first["row"], variant), []) for variant in ("faithful", "calibrated")
+        )
+        cells = [f"{first['published']['mrr']:.3f}" if first["published"] else ""]
+        for runs in (faithful, calibrated):
+            mrr = records.format_mean([record["mrr"] for record in runs]) if runs else ""
+            cells.append(f"{mrr} ✓" if runs and tables.against_published(runs).startswith("+") else mrr)
+        for metric in ("mrr", "hits@10"):
+            cells.append(records.format_mean([record["full"][metric] for record in calibrated]) if calibrated else "")
+        epochs = ", ".join(str(runs[0]["epochs"]) for runs in (faithful, calibrated) if runs)
+        lines.append([first["dataset"], tables.label(first), f"`{first['row']}`", *cells, epochs])
+    head = ["graph", "model", "row", "published", "faithful", "calibrated", "full MRR", "full hits@10", "epochs"]
+    protocol = EvaluateConfig(**{name: value for name, value in group[0]["protocol"].items() if name != "filter"})
+    about = f"Published, faithful and calibrated: MRR, {describe_protocol(protocol)}; ✓: the published number is "
+    about += "reached. Full: calibrated, all entities, realistic ties. Epochs: faithful, calibrated. "
+    return f"{table(head, sorted(lines, key=lambda line: line[0]))}\n\n{about}{origin(group)}"
+
+
+def analysis(name: str) -> str:
+    """The table of an analysis, and the command of its first line."""
+    group = kept(name)
+    return f"{table(*tables.TABLES[name](group))}\n\n`{group[0]['command']}`. {origin(group)}" if group else NOT_YET
+
+
+def starts() -> str:
+    """Rows of the paper by what they take from the authors' program."""
+    if not (ROOT / "results" / "paper-start.json").exists():
+        return NOT_YET
+    bench, lines = result("paper-start"), []
+    for cell in bench["cells"]:
+        parts = ", ".join(bench["starts"][cell["start"]]) or "none"
+        mrr = [f"{cell[protocol]['mrr']:.3f}" for protocol in ("typed", "full")]
+        lines.append([cell["graph"], cell["row"], parts, cell["epochs"], *mrr])
+    text = table(["graph", "row", "from the authors' program", "epochs", "typed MRR", "full MRR"], lines)
+    return f"{text}\n\n`{bench['command']}`, {bench['device']}, one seed."
+
+
+def controls() -> str:
+    """Typed and full MRR of each control, a column for each composition and graph."""
+    group = kept("controls")
+    if not group:
+        return NOT_YET
+    groups, lines = records.by_seeds(group), []
+    columns = sorted(
+        {(row.split("/")[0], data) for data, row, _ in groups}, key=lambda pair: (pair[0] != "hole", pair[1])
+    )
+    for reason, names in CONTROLS.items():
+        for name in names:
+            cells = []
+            for composition, data in columns:
+                runs = groups.get((data, f"{composition}/{name}", "control"), [])
+                both = [[run["mrr"] for run in runs], [run["full"]["mrr"] for run in runs]]
+                cells.append(" / ".join(f"{records.mean(values)[0]:.3f}" for values in both) if runs else "")
+            if any(cells):
+                lines.append([reason, f"`{name}`", *cells])
+    titles = [f"{'HolE' if composition == 'hole' else 'DistMult'}, {data}" for composition, data in columns]
+    about = f"MRR typed / full, means over at most {max(map(len, groups.values()))} seeds, d = {group[0]['dim']}. "
+    about += f"`harmonium paper table controls --dataset GRAPH`. {origin(group)}"
+    return f"{table(['what', 'control', *titles], lines)}\n\n{about}"
 
 
 CLAIMS = [  # the row that wins in the paper, and the one it beats
@@ -663,50 +560,40 @@ def claims() -> str:
     return table(["dataset", "claim", "published", "faithful", "calibrated"], rows)
 
 
-def _by_dataset(group: list[Record]) -> dict[str, list[Record]]:
-    names = sorted({record["dataset"] for record in group})
-    return {name: [record for record in group if record["dataset"] == name] for name in names}
-
-
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "README.md": [("headline", headline)],
-    "docs/results.md": [
+    "docs/paper.md": [
         ("claims", claims),
-        *((f"table1-{name}", partial(models, "table1", name)) for name in (*PAPER_DATASETS, "other")),
-        ("htpr", partial(models, "htpr", None)),
-        ("paper-start", paper_start),
+        ("rows", paper_rows),
         *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
-        *((f"controls-{name.split()[0]}", partial(controls, name)) for name in CONTROLS),
+        ("starts", starts),
+        ("controls", controls),
+    ],
+    "docs/results.md": [
+        ("leaderboard", leaderboard),
         ("presets", presets),
+        ("quality", quality),
         ("harmony-after", harmony_after),
         ("harmony-map", harmony_map),
         ("explanations", explanations),
         ("noise-weights", noise_weights),
-        ("demo", demo),
-        ("quality", quality),
-        ("curves", curves),
     ],
-    "docs/leaderboard.md": [("leaderboard", leaderboard)],
     "docs/performance.md": [
-        ("speed", speed),
+        ("gpu", gpu_speed),
         ("all-entity", all_entity_steps),
-        ("precision", precision),
-        ("busy", busy),
+        ("cpu", cpu_speed),
+        ("scale", scale),
+        ("large-graph", large_graph),
+        ("memory", memory),
+        ("rounding", rounding),
+        ("large-gpu", large_gpu),
     ],
     "docs/tutorial.md": [
         ("tutorial-metrics", tutorial_metrics),
         ("tutorial-predict", partial(printed, "predict", "(North Macedonia")),
         ("tutorial-neighbours", partial(printed, "neighbours", "Switzerland in (", 5)),
     ],
-    "docs/scale.md": [
-        ("scale", scale),
-        ("rounding", rounding),
-        ("large-gpu", large_gpu),
-        ("large-graph", large_graph),
-        ("memory", memory),
-        ("debian", debian),
-    ],
-    "docs/reliability.md": [("checkpoint-cost", checkpoint_cost), ("load", load)],
+    "docs/reliability.md": [("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],
     "docs/how-to/update.md": [
         ("updates", updates),

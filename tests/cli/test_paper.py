@@ -100,3 +100,11 @@ def test_seeds_are_whole_numbers(call) -> None:
     assert (
         "--seeds are whole numbers such as 0,1,2, not 'one'" in call("paper", "table", "table1", "--seeds", "one").err
     )
+
+
+def test_a_recipe_is_a_preset(call, workspace: Path) -> None:
+    refused = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-7")
+    assert refused.code == 2 and "--preset is one of best" in refused.err
+    small = ("--set", "model.entity_dim=4", "--set", "train.epochs=1", "--set", "train.batch_size=16")
+    result = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-1", *small)
+    assert result.code == 0, result.err

@@ -49,9 +49,9 @@ def test_a_recipe_of_the_package_is_read_by_name(tmp_path: Path, monkeypatch: py
     assert "paper/FB15K/hhole-1" in recipes()
     config = Config.read("paper/FB15K/hhole-1", ["train.epochs=3"])
     assert (config.data, config.model.entity_dim, config.train.epochs) == ("FB15K", 512, 3)
-    assert Config.read(Path("large/distmult.toml")) == Config.read("large/distmult")
-    with pytest.raises(HarmoniumError, match="large/distmul: .*similar: large/distmult"):
-        Config.read("large/distmul")
+    assert Config.read(Path("records/FB15K.toml")) == Config.read("records/FB15K")
+    with pytest.raises(HarmoniumError, match="records/FB15: .*similar: records/FB15K"):
+        Config.read("records/FB15")
     assert [Config.read(name) for name in recipes()]
 
 

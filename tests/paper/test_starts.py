@@ -65,7 +65,7 @@ def test_cells_are_kept_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [cell["start"] for cell in result["cells"]] == ["authors", "faithful"]
     assert all(cell["epochs"] == 2 and 0 < cell["typed"]["mrr"] <= 1 for cell in result["cells"])
     monkeypatch.setattr(render, "ROOT", tmp_path)
-    assert "| family | hdistmult-inf | tables, W, sum, two steps |" in render.paper_start()
+    assert "| family | hdistmult-inf | tables, W, sum, two steps | 2 |" in render.starts()
     with pytest.raises(HarmoniumError, match="no start 'other'; choose from faithful, tables"):
         script.compare_starts(graph, out, "", starts=["other"])
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from statistics import mean
 
@@ -84,12 +82,12 @@ def test_the_page_has_published_rows_and_rows_that_were_run(
     ours = [line for line in page.splitlines() if line.startswith("| **")]
     assert len(ours) == len(rows)
     for row in rows:
-        assert any(f"**{row['mrr']:.4f}**" in line and f"`{row['command']}`" in line for line in ours)
-    section = page.partition("## FB15K-237")[2].partition("\n## ")[0]
-    lines = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][2:]
+        assert any(f"**{row['mrr']:.4f}**" in line and row["command"].partition(".py ")[2] in line for line in ours)
+    section = page.partition("### FB15K-237")[2].partition("\n### ")[0]
+    lines = [line.split(" | ") for line in section.partition("\n| ---")[2].splitlines() if line.startswith("| ")][1:]
     shown = [float(cells[1].replace("*", " ").split()[0]) for cells in lines]
     assert shown == sorted(shown, reverse=True)
-    assert page.partition("## WN18RR")[2].partition("\n## ")[0].rstrip().endswith(render.NOT_YET)
+    assert "### WN18RR" not in page
 
 
 def test_published_rows_name_their_source() -> None:
@@ -97,28 +95,6 @@ def test_published_rows_name_their_source() -> None:
     assert len({(row["dataset"], row["model"]) for row in rows}) == len(rows)
     for row in rows:
         assert row["source"] and 2011 <= row["year"] <= 2026 and 0 < row["mrr"] < 1
-
-
-def test_only_torch_numpy_and_safetensors_are_needed(graph: Path, tmp_path: Path) -> None:
-    refused = ("polars", "scipy", "matplotlib", "jinja2", "typer", "click", "rich", "rapidfuzz")
-    results = str(tmp_path / "rows.json")
-    command = ["--dataset", str(graph), *OPTIONS, "--seeds", "2", "--ensemble", "--results", results]
-    code = f"""
-import sys
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {refused}:
-            raise ImportError(f"refused: {{name}}")
-
-sys.meta_path.insert(0, Refuse())
-sys.path.insert(0, {str(ROOT / "benchmarks")!r})
-import leaderboard
-leaderboard.main({command})
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(Path(results).read_text(encoding="utf-8"))) == 2
 
 
 def test_path_rules_have_a_row_and_join_the_product(graph: Path, tmp_path: Path) -> None:

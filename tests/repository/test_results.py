@@ -76,45 +76,39 @@ def make_record(
     return {
         "table": table, "dataset": "FB15K", "row": row, "variant": variant, "model": "HHolE", "seed": seed,
         "lambda": settings["model"]["faithfulness"], "dim": 512, "settings": settings,
-        "command": f"reproduce.py {table} --dataset FB15K --rows {row} --variant {variant} --seeds {seed} --set a=1",
-        "commit": "0123456789", "device": "GPU", "seconds": 60.0, "protocol": settings["evaluate"] | {"filter": []},
+        "command": f"harmonium paper table {table} --dataset FB15K --rows {row}", "commit": "0123456789", "epochs": 2,
+        "device": "GPU", "seconds": 60.0, "protocol": settings["evaluate"] | {"filter": []},
         **metrics, "full": {"protocol": {}, **metrics, "mrr": mrr - 0.1}, "published": paper,
     } | more  # fmt: skip
 
 
 def test_parts_without_results_say_so(results: Path) -> None:
-    parts = (render.models("table1", "FB15K"), render.analysis("gain"), render.controls("temperature"))
+    parts = render.paper_rows(), render.analysis("gain"), render.controls(), render.starts()
     assert set(parts) == {render.NOT_YET}
     assert "not run yet" in render.claims()
 
 
-def test_a_table_shows_published_ours_and_the_options(results: Path) -> None:
+def test_a_row_has_published_and_measured_numbers_under_both_protocols(results: Path) -> None:
     file = results / "table1.json"
     for seed, mrr in ((0, 0.80), (1, 0.82), (2, 0.84)):
         records.keep(file, make_record("hhole-1", "calibrated", mrr, seed))
     for row, mrr in (("hhole-1", 0.7), ("hhole-inf", 0.75)):
         records.keep(file, make_record(row, "faithful", mrr))
     records.keep(file, make_record("hhole-1", "faithful", 0.1, dataset="WN18RR", published=None))
-    lines = [line.split(" | ") for line in render.models("table1", "FB15K").splitlines() if "HHolE" in line]
-    assert [line[1] for line in lines] == ["published", "faithful", "published", "faithful", "calibrated, 3 seeds"]
-    assert lines[2][2:7] == ["21", "0.796", "0.727", "0.848", "0.901"]
-    assert lines[4][3] == "0.820 ± 0.050"
-    assert lines[4][8] == "0.720 ± 0.050"
-    assert [line[-2] for line in lines] == ["", "reached (+0.068)", "", "not reached (-0.096)", "reached (+0.024)"]
-    assert lines[4][-1] == "`--rows hhole-1 --variant calibrated --seeds 0,1,2 --set a=1` |"
-    assert "WN18RR" in render.models("table1", "other")
+    lines = [line.strip("| ").split(" | ") for line in render.paper_rows().splitlines() if "HHolE" in line]
+    assert [line[2] for line in lines] == ["`hhole-inf`", "`hhole-1`", "`hhole-1`"]
+    assert lines[0][3:6] == ["0.682", "0.750 ✓", ""]
+    assert lines[1][3:7] == ["0.796", "0.700", "0.820 ± 0.050 ✓", "0.720 ± 0.050"]
+    assert lines[2][0] == "WN18RR" and lines[2][3:5] == ["", "0.100"]
     claim = next(line for line in render.claims().splitlines() if "HHolE: lambda = 1" in line)
     assert "0.796 against 0.682 | does not hold: 0.700 against 0.750 | not run yet" in claim
 
 
-def test_controls_are_grouped_by_question_in_the_order_of_their_definition(results: Path) -> None:
+def test_controls_stand_in_the_order_of_their_definition(results: Path) -> None:
     for name in ("plain", "plain-fixed-scale", "lambda-10", "lambda-2"):
         for composition in ("distmult", "hole"):
             record = make_record(f"{composition}/{name}", "control", 0.5, table="controls")
             records.keep(results / "controls.json", record)
-
-    def rows(question: str) -> list[str]:
-        return [line.split(" | ")[0] for line in render.controls(question).splitlines() if " 0.500 " in line]
-
-    assert rows("temperature") == ["| plain-fixed-scale", "| plain"]
-    assert rows("quadratic capacity") == ["| lambda-2", "| lambda-10"]
+    lines = [line.strip("| ").split(" | ") for line in render.controls().splitlines() if "0.500" in line]
+    assert [line[1] for line in lines] == ["`plain-fixed-scale`", "`plain`", "`lambda-2`", "`lambda-10`"]
+    assert lines[0][2:] == ["0.500 / 0.400", "0.500 / 0.400"]

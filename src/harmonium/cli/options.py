@@ -3,7 +3,7 @@
 What stands for a value in the help is one of METAVARS, or the allowed values: a|b|c.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,14 +44,19 @@ def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, **settings)
 
 
-def choice(values: Sequence[str], help: str, *names: str) -> Any:
-    """An option with one of a few values: the help lists them, the shell completes them, any other one is an error."""
-    return _choice("|".join(values), lambda: values, help, names)
+def choice(values: Sequence[str], help: str, *names: str, unlisted: Collection[str] = ()) -> Any:
+    """An option with one of a few values: the help lists them, the shell completes them, any other one is an error.
+
+    `unlisted` values are accepted too.
+    """
+    return _choice("|".join(values), lambda: values, help, names, unlisted)
 
 
-def _choice(metavar: str, values: Callable[[], Sequence[str]], help: str, names: Sequence[str]) -> Any:
+def _choice(
+    metavar: str, values: Callable[[], Sequence[str]], help: str, names: Sequence[str], unlisted: Collection[str] = ()
+) -> Any:
     def check(parameter: typer.CallbackParam, value: str | None) -> str | None:
-        if value is not None and value not in values():
+        if value is not None and value not in values() and value not in unlisted:
             raise HarmoniumError(f"{parameter.opts[0]} is one of {', '.join(values())}, not '{value}'")
         return value
 
@@ -133,7 +138,7 @@ Tail = Annotated[str, argument("TAIL", "Name of the tail entity.")]
 Data = Annotated[
     str | None, option("GRAPH", "Dataset name, folder or file of facts; default: `data` of the settings file.")
 ]
-Preset = Annotated[str | None, choice(presets(), "Settings for any graph; default: best.")]
+Preset = Annotated[str | None, choice(presets(), "Settings for any graph; default: best.", unlisted=recipes())]
 Minutes = Annotated[
     float | None,
     option("X", "Time budget of training in minutes; default for best: 5 on a CPU, 3 on a GPU.", min=0.01),

@@ -261,7 +261,7 @@ class EvaluateConfig:
 class Config:
     """All settings of a run: the graph, the model, the training, the evaluation protocol.
 
-    >>> harmonium.Config.read("large/distmult", epochs=5)
+    >>> harmonium.Config.read("paper/FB15K/hhole-1", epochs=5)
     """
 
     data: str = option("atlas", "Dataset name, folder or file of facts.")
@@ -276,7 +276,7 @@ class Config:
         if source is None:
             return cls.of({}, given)
         path, text, tree = read_toml(source)
-        tree.pop("published", None)  # the numbers that a recipe should reproduce, for benchmarks/reproduce.py
+        tree.pop("published", None)  # the numbers that a recipe should reproduce, for `harmonium paper table`
         tree.pop("search", None)  # what training/selection.py may change
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
         return cls.of(tree, given, str(path), locations)

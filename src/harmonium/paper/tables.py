@@ -13,7 +13,7 @@ Table = tuple[list[str], list[list[str]]]  # columns, rows
 def model_table(records: Sequence[Record], full: Sequence[str] = ("mrr", "hits@10")) -> Table:
     """Published numbers above ours; metrics under the typed protocol, then under the standard one."""
     rows, shown = [], ""
-    for group in sorted(by_seeds(records).values(), key=lambda group: _paper_order(group[0])):
+    for group in sorted(by_seeds(records).values(), key=lambda group: paper_order(group[0])):
         first = group[0]
         if (name := label(first)) != shown and first["published"]:
             rows.append(
@@ -34,7 +34,7 @@ def label(record: Record) -> str:
     return f"{record['model']}{faithfulness} d={record['dim']}" + (f"x{relation_dim}" if relation_dim else "")
 
 
-def _paper_order(record: Record) -> tuple[Any, ...]:
+def paper_order(record: Record) -> tuple[Any, ...]:
     """The paper's order: plain, lambda infinite, lambda finite."""
     model = record["settings"]["model"]
     return model["composition"], model["harmony"], -float(record["lambda"] or 0), record["variant"] == "calibrated"
