@@ -119,7 +119,7 @@ def test_sets_do_not_depend_on_the_blocks_in_which_candidates_are_scored(monkeyp
     model, types = random_model(graph, "distmult", 6).float(), EntityTypes.infer(graph)
     sets = fit_answer_sets(model, graph)
     whole = [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot]
-    monkeypatch.setitem(gradient_graph.BLOCK, "cpu", 7)
+    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", 7)
     assert [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot] == whole
 
 

@@ -173,7 +173,7 @@ def test_blocks_of_candidates_give_the_same_answers(monkeypatch, model, graph: G
 
     whole, facts = answers(), list(score_triples(model, graph, queries, calibration))
     for block in (1, 3, 7, 19):
-        monkeypatch.setitem(gradient_graph.BLOCK, "cpu", block)
+        monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
         assert_same(answers(), whole)
         for one, other in zip(score_triples(model, graph, queries, calibration), facts, strict=True):
             assert (one.rank, one.head_rank) == (other.rank, other.head_rank)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+import harmonium
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Slot, Triples
@@ -19,7 +20,7 @@ from harmonium.evaluation.evaluation import (
     evaluate_with_baselines,
 )
 from harmonium.evaluation.metrics import METRICS
-from small import make_graph, random_table
+from small import family, make_graph, make_run, random_model, random_table
 
 GRAPH = make_graph(n_entities=20, sizes=(80, 10, 30))
 
@@ -111,3 +112,16 @@ def test_frequency_counts_fillers() -> None:
     for slot in (Slot.HEAD, Slot.TAIL):
         counts = graph.train[slot].bincount(minlength=4)
         assert Frequency(graph).score_slot(slot, query).tolist() == [counts.tolist()]
+
+
+@pytest.mark.parametrize("by", ["side", "category", "relation"])
+def test_metrics_of_each_part_are_a_table(by: str) -> None:
+    run = make_run(family(), random_model(family(), "distmult", 4, harmony=False))
+    whole, parts = harmonium.evaluate(run), harmonium.evaluate(run, by=by)
+    frame = parts.to_frame()
+    assert frame["queries"].sum() == len(whole.ranks)
+    assert (frame["mrr"] * frame["queries"]).sum() / len(whole.ranks) == pytest.approx(whole.metrics["mrr"])
+    if by == "relation":
+        assert {row["name"]: row["mrr"] for row in parts} == {n: m["mrr"] for n, m in whole.by_relation.items()}
+    with pytest.raises(HarmoniumError, match="by is one of side, category, relation, not 'relations'"):
+        harmonium.evaluate(run, by="relations")

@@ -113,7 +113,7 @@ def test_ranks_do_not_depend_on_blocks_of_candidates(
         return
     expected = evaluate_scorer(model, graph, protocol, chunk=chunk).ranks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(gradient_graph.BLOCK, "cpu", block)
+        patch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
         ranks = evaluate_scorer(model, graph, protocol, chunk=chunk).ranks
         assert len(list(model.prepare().score_blocks(Slot.TAIL, graph.test))) == math.ceil(9 / block)
     assert all(map(torch.equal, ranks.columns, expected.columns))
@@ -132,7 +132,7 @@ def test_top_candidates_and_log_normaliser_do_not_depend_on_blocks(block: int, m
     def exclude(start: int, block_scores: Tensor) -> None:
         block_scores[select_block(excluded, start, block_scores.shape[1])] = -torch.inf
 
-    monkeypatch.setitem(gradient_graph.BLOCK, "cpu", block)
+    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
     top = top_candidates(model.prepare(), Slot.TAIL, graph.test, 4, exclude)
     assert top.ids.equal(scores.topk(4).indices)
     torch.testing.assert_close(top.scores, scores.topk(4).values)
@@ -163,7 +163,7 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
 
 
 def test_ranking_never_normalises_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gradient_graph.BLOCK, "cpu", 16)
+    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", 16)
     graph = make_graph(n_entities=100)
     scorer = build_model(Config().model, 100, graph.n_relations).prepare()
     sizes = []

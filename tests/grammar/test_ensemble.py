@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.evaluate import product_of_experts
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -44,7 +43,7 @@ def test_a_product_of_experts_adds_their_scores(slot: Slot) -> None:
 
 def test_several_runs_are_evaluated_as_their_product() -> None:
     result = harmonium.evaluate(RUNS, chunk=3, candidates="typed-all", ties="pessimistic", split="valid")
-    assert result.metrics == evaluate_scorer(product_of_experts(RUNS), GRAPH, result.protocol).metrics
+    assert result.metrics == evaluate_scorer(Ensemble(MODELS), GRAPH, result.protocol).metrics
     alone = harmonium.evaluate(RUNS[0]).metrics
     assert harmonium.evaluate(RUNS[:1]).metrics == harmonium.evaluate(RUNS[:2], weights=[1, 0]).metrics == alone
 
@@ -83,12 +82,12 @@ PEOPLE = list(GRAPH.entities.ids)
 )
 def test_experts_of_other_graphs_are_refused(other: Graph, message: str) -> None:
     with pytest.raises(HarmoniumError, match=f"the first run and another have different {message}"):
-        product_of_experts([RUNS[0], replace(RUNS[1], graph=other)])
+        harmonium.evaluate([RUNS[0], replace(RUNS[1], graph=other)])
 
 
 def test_the_number_of_experts_and_weights_is_checked() -> None:
     with pytest.raises(HarmoniumError, match="3 experts need as many weights, not 2"):
-        product_of_experts(RUNS, [1, 2])
+        harmonium.evaluate(RUNS, weights=[1, 2])
     with pytest.raises(HarmoniumError, match="at least one run"):
         harmonium.evaluate([])
 

@@ -39,7 +39,7 @@ def loss_and_gradients(model: GradientGraph, count: int = 11) -> list[Tensor]:
 @pytest.mark.parametrize("block", [1, 300, 1 << 20])
 @pytest.mark.parametrize("reciprocal", [False, True])
 def test_blocks_of_any_size_give_the_definition(name, dim, block, reciprocal, monkeypatch) -> None:
-    monkeypatch.setattr(blockwise, "BLOCK", block)
+    monkeypatch.setattr(blockwise, "NUMBERS_AT_ONCE", block)
     model = make_model(name, dim, reciprocal=reciprocal)
     with dispatch.use("reference"):
         expected = loss_and_gradients(model)
@@ -48,7 +48,7 @@ def test_blocks_of_any_size_give_the_definition(name, dim, block, reciprocal, mo
 
 @pytest.mark.parametrize("queries, block", [(1, 1), (7, 60), (512, 1 << 12), (512, 1 << 30)])
 def test_blocks_are_all_queries_in_order_and_even(queries: int, block: int, monkeypatch) -> None:
-    monkeypatch.setattr(blockwise, "BLOCK", block)
+    monkeypatch.setattr(blockwise, "NUMBERS_AT_ONCE", block)
     parts = list(blockwise.query_blocks(torch.zeros(queries, 3), 5))
     assert [i for part in parts for i in range(queries)[part]] == list(range(queries))
     sizes = [part.stop - part.start for part in parts]

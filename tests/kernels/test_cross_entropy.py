@@ -41,7 +41,7 @@ def loss_and_gradients(model: GradientGraph, count: int, smoothing: float = 0.0)
 def test_values_and_gradients_are_those_of_the_definition(
     queries, n_entities, dim, rank, block, kept, smoothing, device, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "BLOCK", dict.fromkeys(("cpu", "cuda"), block))
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", dict.fromkeys(("cpu", "cuda"), block))
     monkeypatch.setattr(cross_entropy, "KEPT", dict.fromkeys(("cpu", "cuda"), kept))
     for name in ("complex", "hole", "concatenation"):
         form = {"rank": rank} if rank else {"harmony": False}
@@ -115,7 +115,7 @@ def test_gradients_of_frozen_candidates_are_not_computed() -> None:
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_loss_of_a_query_is_multiplied_by_its_weight(rank: int, monkeypatch) -> None:
-    monkeypatch.setattr(cross_entropy, "BLOCK", {"cpu": 20})  # several blocks of queries
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", {"cpu": 20})  # several blocks of queries
     vectors, core, candidates, target = problem(5, 9, 4, rank)
     weights = torch.tensor([0.0, 0.3, 1.0, 2.0, 0.5], dtype=torch.float64)
     parts = [vectors.requires_grad_(), candidates.requires_grad_()]

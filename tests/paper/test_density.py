@@ -48,7 +48,7 @@ def test_pieces_and_order_change_nothing(graph: Graph, monkeypatch: pytest.Monke
     model, triples = random_model(graph), random_triples(graph)
     whole = true_neighbours(model, graph, triples, Slot.HEAD)
     progress: list[int] = []
-    monkeypatch.setattr(density, "MAX_NUMBERS", {"cpu": 200})
+    monkeypatch.setattr(density, "NUMBERS_AT_ONCE", {"cpu": 200})
     assert torch.equal(true_neighbours(model, graph, triples, Slot.HEAD, progress=progress.append), whole)
     assert len(progress) > graph.n_relations
     assert sum(progress) == len(triples)
@@ -79,10 +79,10 @@ def test_the_change_is_token_minus_composed_for_each_label() -> None:
         assert part.change == t_test(change)
         assert part.share == pytest.approx(((token - composed) / there).mean().item())
         assert part.by_side["tail"] == pytest.approx((token[1] - composed[1]).mean().item())
-        triplet = torch.arange(int(mask.sum())).repeat(2)
-        assert part.by_triplet == bootstrap(change, triplet)
+        fact = torch.arange(int(mask.sum())).repeat(2)
+        assert part.by_fact == bootstrap(change, fact)
         assert part.by_relation == bootstrap(change, triples.relation[mask].repeat(2))
-        assert part.by_triplet[0] <= part.change.mean <= part.by_triplet[1]
+        assert part.by_fact[0] <= part.change.mean <= part.by_fact[1]
     assert found.to_json()["positives"]["change"]["t"] == found.positives.change.t
     assert found.to_json()["candidates"] == "typed-all"
 

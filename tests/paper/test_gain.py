@@ -24,7 +24,7 @@ def measure_gain(model: GradientGraph, graph: Graph, split: str = "valid", **opt
 
 
 class ByDefinition(Scorer):
-    """Every triplet composed, and its H computed from the definition."""
+    """Every fact composed, and its H computed from the definition."""
 
     def __init__(self, model: GradientGraph, optimised: bool) -> None:
         self.model, self.optimised = model, optimised

@@ -181,7 +181,7 @@ def test_a_bfloat16_table_is_scored_in_blocks(normalise: str, monkeypatch: pytes
     model = build_model(config.model, 30, 3)
     with torch.no_grad():
         expected = model.score_slot(Slot.TAIL, graph.test)
-        monkeypatch.setattr("harmonium.model.gradient_graph.BLOCK", {"cpu": 7})
+        monkeypatch.setattr("harmonium.model.gradient_graph.CANDIDATES_AT_ONCE", {"cpu": 7})
         torch.testing.assert_close(model.score_slot(Slot.TAIL, graph.test), expected)
     true_scores = expected.gather(1, graph.test.tail[:, None])[:, 0]
     torch.testing.assert_close(true_scores, model.score(graph.test), rtol=1e-4, atol=1e-5)

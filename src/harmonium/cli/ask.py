@@ -315,8 +315,8 @@ def evaluate(
     """
     with console.bar("learning path rules and ranking" if rules else "ranking") as progress:
         evaluation = harmonium.evaluate(
-            runs, data, chunk, progress, _parse_weights(weights), rules,
-            split=split, candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
+            runs, data, weights=_parse_weights(weights), rules=rules, chunk=chunk, progress=progress, split=split,
+            candidates=candidates, ties=ties, side=side, filtered=filtered, unseen=unseen, sample=sample,
             **reading,
         )  # fmt: skip
     if data is not None:

@@ -25,10 +25,11 @@ from harmonium.model.scoring import Scorer
 from harmonium.runtime import schema
 from harmonium.runtime.displayed import Displayed, Part, one_line
 from harmonium.runtime.distributed import World
-from harmonium.runtime.frames import Tabular
+from harmonium.runtime.frames import ResultList, Tabular
 
 BASELINE_FACTS = 2000  # facts that baselines rank
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
+PARTS = ("side", "category", "relation")  # what metrics can be split by
 CANDIDATE_SPLITS = {
     "full": (),
     "typed-train": ("train",),
@@ -216,6 +217,11 @@ class Evaluation(Tabular):
         rows += [("relation", name, "both", row) for name, row in self.by_relation.items()]
         label = {"estimated": self.estimate.label} if self.estimate else {}
         return [{"by": by, "name": name, "side": side, **row, **label} for by, name, side, row in rows]
+
+    def parts(self, by: str) -> ResultList[dict[str, Any]]:
+        """The rows of `records` for each side, category or relation."""
+        rows = [{key: value for key, value in row.items() if key != "by"} for row in self.records() if row["by"] == by]
+        return ResultList(rows, f"Link prediction on {self.graph.name} by {by}")
 
     def summary(self, baselines: dict[str, Metrics] | None = None, warning: str | None = None) -> EvaluationSummary:
         """What a run keeps, with the metrics of baselines."""

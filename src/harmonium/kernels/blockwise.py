@@ -17,12 +17,14 @@ from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct,
 from harmonium.kernels.precision import operand_dtype
 from harmonium.kernels.quadratic_form import QuadraticForm
 
-BLOCK = 1 << 22  # numbers composed at once by a CPU: more, and they leave the cache; fewer, and calls cost more
+NUMBERS_AT_ONCE = (
+    1 << 22
+)  # numbers composed at once by a CPU: more, and they leave the cache; fewer, and calls cost more
 
 
 def query_blocks(ids: Tensor, dim: int) -> Iterator[slice]:
     """Slices of the queries of ids (b, n) to score at once, of about equal size; all at once on a GPU."""
-    count = 1 if ids.is_cuda else -(-ids.numel() * dim // BLOCK)
+    count = 1 if ids.is_cuda else -(-ids.numel() * dim // NUMBERS_AT_ONCE)
     size = max(1, -(-len(ids) // max(1, count)))
     return (slice(start, min(start + size, len(ids))) for start in range(0, len(ids), size))
 

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from harmonium.kernels import precision
 from harmonium.kernels.triton_backend import has_triton
 
-BLOCK = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
+PRODUCTS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
 KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
 MANY_CANDIDATES = 1000  # products with fewer are as fast in float32 on a CPU
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
@@ -152,7 +152,7 @@ def weigh_rows(
 def _query_blocks(vectors: Tensor, n_candidates: int) -> Iterator[slice]:
     """Slices of the queries of vectors (1 + rank, m, d) whose products are computed at once, of about equal size."""
     count, n_queries, _ = vectors.shape
-    n_blocks = max(1, -(-n_queries * count * n_candidates // BLOCK[vectors.device.type]))
+    n_blocks = max(1, -(-n_queries * count * n_candidates // PRODUCTS_AT_ONCE[vectors.device.type]))
     size = max(1, -(-n_queries // n_blocks))
     return (slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size))
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-SIZE = 1024  # candidates that a program reads at a time
+CANDIDATES_PER_PROGRAM = 1024  # candidates that a program reads at a time
 LOWEST = tl.constexpr(-1e38)  # below every score; twice it is finite too
 
 
@@ -91,7 +91,7 @@ def score_rows(
     padded = triton.next_power_of_2(max(1, count - 1))
     score_kernel[(rows,)](
         products, core.contiguous(), target, loss, log_normaliser, rows * stride, n_candidates, stride, smoothing,
-        RANK=count - 1, PADDED=padded, SIZE=SIZE if count == 1 else SIZE // 4, num_warps=8,
+        RANK=count - 1, PADDED=padded, SIZE=CANDIDATES_PER_PROGRAM // (1 if count == 1 else 4), num_warps=8,
     )  # fmt: skip
     return loss, log_normaliser
 
@@ -100,9 +100,9 @@ def mix_directions(core: Tensor, vectors: Tensor, dtype: torch.dtype) -> Tensor:
     """See `cross_entropy.mix_directions`; vectors are contiguous."""
     out, rank, plane = torch.empty_like(vectors, dtype=dtype), len(vectors) - 1, vectors[0].numel()
     out[0] = vectors[0]
-    mix_kernel[(triton.cdiv(plane, SIZE // 4),)](
-        core.contiguous(), vectors[1:], out[1:], plane, RANK=rank, PADDED=triton.next_power_of_2(rank), SIZE=SIZE // 4,
-        num_warps=4,
+    mix_kernel[(triton.cdiv(plane, CANDIDATES_PER_PROGRAM // 4),)](
+        core.contiguous(), vectors[1:], out[1:], plane, RANK=rank, PADDED=triton.next_power_of_2(rank),
+        SIZE=CANDIDATES_PER_PROGRAM // 4, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -119,8 +119,8 @@ def weigh_rows(
     """See `cross_entropy.weigh_rows`; products are contiguous."""
     count, rows, stride = products.shape
     weights = torch.empty_like(products, dtype=dtype)
-    weigh_kernel[(rows, triton.cdiv(stride, SIZE))](
+    weigh_kernel[(rows, triton.cdiv(stride, CANDIDATES_PER_PROGRAM))](
         products, log_normaliser.contiguous(), target, scale, weights, rows * stride, n_candidates, stride, smoothing,
-        RANK=count - 1, SIZE=SIZE, num_warps=4,
+        RANK=count - 1, SIZE=CANDIDATES_PER_PROGRAM, num_warps=4,
     )  # fmt: skip
     return weights

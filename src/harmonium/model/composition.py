@@ -1,4 +1,4 @@
-"""Compositions: how the vectors of head, relation and tail become one triplet vector.
+"""Compositions: how the vectors of head, relation and tail become one vector.
 
 A composition is one formula, affine in each slot, broadcasting over leading dimensions: with the vectors of two slots
 given, it is a linear map of the third plus a constant. What the rest of the library needs (slot maps, all-entity scores,

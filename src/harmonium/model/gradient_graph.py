@@ -21,7 +21,7 @@ from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.runtime.distributed import World
 from harmonium.runtime.sharding import ShardedTable
 
-BLOCK = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once
+CANDIDATES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once
 CALIBRATION_TRIPLES = 4096
 DRAWN_ROWS = 1 << 14  # a multiple of 16, which is how many numbers are drawn at a time
 INITIALISATIONS = ("calibrated", "paper", "xavier")
@@ -189,7 +189,9 @@ class GradientGraph(nn.Module, Scorer):
         Without gradients a large one is normalised block by block, and in training a linear form divides scores instead.
         """
         table, training = self.entity if rows is None else rows, torch.is_grad_enabled()
-        block_size = len(table) if training else BLOCK.get(self.relation.device.type, BLOCK["cpu"])
+        block_size = (
+            len(table) if training else CANDIDATES_AT_ONCE.get(self.relation.device.type, CANDIDATES_AT_ONCE["cpu"])
+        )
         sharded = self._sharded_table() if rows is None else None
         vectors = EntityVectors(table, self.relation, self.normalise, block_size, sharded)
         if len(table) > block_size or sharded is not None or (training and has_linear_form):

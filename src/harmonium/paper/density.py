@@ -1,9 +1,9 @@
-"""Neighbourhood density: do tokens of true triplets lie among true ones, and tokens of false ones not?
+"""Neighbourhood density: do tokens of true facts lie among true ones, and tokens of false ones not?
 
-For each labelled triplet and each of its two sides, count the facts among the nearest triplets that differ in that side's
-entity, by composed vector and by token. The paper claims that the change, token - composed, is positive for true triplets
-and negative for false ones. Both sides of a triplet, and all triplets of a relation, depend on each other, so the paper's
-t test comes with bootstrap intervals over whole triplets and over whole relations.
+For each labelled fact and each of its two sides, count the facts among the nearest triples that differ in that side's
+entity, by composed vector and by token. The paper claims that the change, token - composed, is positive for true facts
+and negative for false ones. Both sides of a fact, and all facts of a relation, depend on each other, so the paper's
+t test comes with bootstrap intervals over whole facts and over whole relations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run, open_run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
-MAX_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held at once
+NUMBERS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held at once
 
 
 def density(
@@ -41,7 +41,7 @@ def density(
     on_bad: OnBad | SkippedRows = "error",
     **options: Any,
 ) -> Density:
-    """Facts among the nearest triplets, by composed vector and by token, for true and for false triplets.
+    """Facts among the nearest triples, by composed vector and by token, for true and for false facts.
 
     `labelled` is a file of head, relation, tail and label 1 or -1, read as `harmonium.score` reads facts. Default: the
     test split, and as many false facts made from it.
@@ -66,13 +66,13 @@ class Change:
     change: Mean
     share: float  # mean change as a share of the number of neighbours
     by_side: dict[str, float]  # mean change
-    by_triplet: tuple[float, float]  # 95 % interval of the change, bootstrap over triplets
+    by_fact: tuple[float, float]  # 95 % interval of the change, bootstrap over facts
     by_relation: tuple[float, float]  # over relations
 
 
 @dataclass(frozen=True)
 class Density(Displayed):
-    """The changes for true and for false triplets, and how they were counted."""
+    """The changes for true and for false facts, and how they were counted."""
 
     graph: str
     count: int  # nearest neighbours examined
@@ -88,7 +88,7 @@ class Density(Displayed):
             ["by token", *(f"{part.token:.3f}" for part in parts)],
             ["change", *(f"{part.change.mean:+.3f} ± {part.change.standard_error:.3f}" for part in parts)],
             ["t, independent queries", *(f"{part.change.t:+.1f}" for part in parts)],
-            ["95 % by fact", *("{:+.3f} to {:+.3f}".format(*part.by_triplet) for part in parts)],
+            ["95 % by fact", *("{:+.3f} to {:+.3f}".format(*part.by_fact) for part in parts)],
             ["95 % by relation", *("{:+.3f} to {:+.3f}".format(*part.by_relation) for part in parts)],
         ]
         candidates = "entities seen in that slot of the relation in any split" if self.typed else "all entities"
@@ -98,12 +98,12 @@ class Density(Displayed):
         yield Table(title, ["", "true facts", "false facts"], rows, caption)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row for true and one for false triplets."""
+        """One row for true and one for false facts."""
         rows = []
         for name, part in (("true", self.positives), ("false", self.negatives)):
             counts = {"facts": name, "queries": part.queries, "composed": part.composed, "token": part.token}
             change = {"change": part.change.mean, "standard_error": part.change.standard_error, "t": part.change.t}
-            rows.append(counts | change | {"by_triplet": part.by_triplet, "by_relation": part.by_relation})
+            rows.append(counts | change | {"by_fact": part.by_fact, "by_relation": part.by_relation})
         return rows
 
     def to_json(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def true_neighbours(
         if not len(candidates):
             continue
         candidates = candidates.to(device)
-        size = max(1, MAX_NUMBERS.get(device.type, 1 << 24) // (len(candidates) * len(token_map)))
+        size = max(1, NUMBERS_AT_ONCE.get(device.type, 1 << 24) // (len(candidates) * len(token_map)))
         for chunk in torch.split(rows, size):
             queries = triples[chunk].to(device)
             entity = queries[slot][:, None]  # (q, 1)

@@ -31,7 +31,7 @@ def dynamics(
     samples: int = 500,
     seed: int = 0,
 ) -> Dynamics:
-    """How the network moves from a triplet's composed vector to its token, with samples of p(h|x).
+    """How the network moves from a fact's composed vector to its token, with samples of p(h|x).
 
     Default number of steps: until the slowest direction has converged.
 

@@ -1,6 +1,6 @@
-"""Harmony gain against rank change: do the triplets that gain most harmony by optimisation also gain rank?
+"""Harmony gain against rank change: do the facts that gain most harmony by optimisation also gain rank?
 
-The gain is H(mu, x) - H(x, x) of the true triplet. The same model ranks it twice: by H(x, x), the harmony of the composed
+The gain is H(mu, x) - H(x, x) of the true fact. The same model ranks it twice: by H(x, x), the harmony of the composed
 vector itself, and by H(mu(x), x). A negative change of rank is an improvement, as is a positive one of 1/rank.
 """
 
@@ -26,7 +26,7 @@ from harmonium.run.run import Run, open_run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
 CANDIDATES: tuple[Literal["typed-all"], Literal["full"]] = ("typed-all", "full")
-CHUNK = 4096
+FACTS_AT_ONCE = 4096
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def gain(
     difference = QuadraticForm(core, vector, folded.constant, folded.basis)
     gains = []
     for slot in (Slot.HEAD, Slot.TAIL):
-        for chunk in triples.to(on).chunks(CHUNK):
+        for chunk in triples.to(on).chunks(FACTS_AT_ONCE):
             vectors = after.entities[chunk[slot]].double()
             gains.append(difference(after.slot_map(slot, chunk).double().apply(vectors)))
     return Gain(graph.name, protocol, torch.cat(gains).cpu(), changes)
@@ -98,7 +98,7 @@ class RankChange:
 
 @dataclass(frozen=True)
 class Gain(Displayed):
-    """The gain of each query's true triplet, heads first, then tails, and the change of its rank."""
+    """The gain of each query's true fact, heads first, then tails, and the change of its rank."""
 
     graph: str
     protocol: EvaluateConfig  # except for the candidates

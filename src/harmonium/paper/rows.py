@@ -21,7 +21,7 @@ LARGEST_A = 1.5
 AUTHORS = ("model.initialisation=xavier", "train.reduction=sum", "train.alternate_sides=true")
 VARIANTS = ("faithful", "authors", "calibrated")
 LAMBDAS = (0.5, 1.0, 2.0, 5.0, 10.0, 50.0)
-# Where the gain comes from: settings on top of recipes/controls (calibrated, lambda = 1), by question.
+# Where the gain comes from: settings on top of recipes/controls (calibrated, lambda = 1), by what they test.
 CONTROLS: dict[str, dict[str, list[str]]] = {
     "temperature": {
         "plain-fixed-scale": ["model.harmony=false", "model.initialisation=paper"],

@@ -80,7 +80,7 @@ def density_table(records: Sequence[Record]) -> Table:
     for record in records:
         for name, published in PAPER_DENSITY.items():
             density = record[name]
-            intervals = (f"{low:+.3f} to {high:+.3f}" for low, high in (density["by_triplet"], density["by_relation"]))
+            intervals = (f"{low:+.3f} to {high:+.3f}" for low, high in (density["by_fact"], density["by_relation"]))
             paper = f"{published[0]:+.3f} (t = {published[1]:.1f})" if record["dataset"] == "FB15K" else "-"
             numbers = [f"{density['queries']:,}", f"{density['composed']:.3f}", f"{density['token']:.3f}"]
             change = f"{density['change']['mean']:+.3f} (t = {float(density['change']['t']):.1f})"

@@ -20,7 +20,7 @@ from harmonium.runtime import folders, schema, storage
 from harmonium.runtime.storage import FileRecord
 from harmonium.runtime.untrusted import is_file, is_folder, refuse_pickle
 
-FORMAT = 4
+RUN_FORMAT = 4
 NAME = "run.json"
 T = TypeVar("T")
 logger = logging.getLogger("harmonium")
@@ -62,7 +62,7 @@ def read(folder: Path) -> Manifest:
         if folders.is_unfinished(folder):
             raise HarmoniumError(f"{folder}: training has not finished; `harmonium resume {folder}` continues it")
         raise HarmoniumError(f"{folder}: no run.json in it, so it is not a (complete) run folder")
-    content = storage.read_manifest(path, FORMAT)
+    content = storage.read_manifest(path, RUN_FORMAT)
     for name in content["files"] if isinstance(content.get("files"), dict) else ():
         if Path(name).name != name:
             raise HarmoniumError(f"{path}: names {name!r}, which is no file of a run; it is refused")
