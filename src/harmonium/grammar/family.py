@@ -1,0 +1,56 @@
+"""Families of constraints: what every kind of evidence for a fact has to say.
+
+The harmony of a candidate is a weighted sum of how strongly constraints support it, as in Harmonic Grammar. A family
+provides constraints of one kind. It answers three questions for a block of queries of one relation: which candidates does
+each constraint support and how strongly (`strengths`), what does it say in words about one candidate and on which facts
+does that rest (`evidence`), and what of it has to be stored beside the facts (`to_tensors`). How much a constraint counts
+is learned for all families together (`grammar/learn.py`).
+
+A new family is one file: subclass `Family`, declare `name`, `title` and `constraints`, write `strengths` and `evidence`, and
+add it to `FAMILIES` in grammar/grammar.py. `tests/grammar/test_families.py` checks the laws that every family obeys.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harmonium.data.triples import Slot
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one constraint says about one candidate, in words, and the facts on which that rests."""
+
+    constraint: str  # its title, the same for all candidates
+    text: str  # a sentence for people, such as "11 of 12 entities with 'born in: Lyon' have this value"
+    strength: float  # before its weight
+    facts: tuple[tuple[int, int, int], ...] = ()  # (head, relation, tail) ids of facts of the graph
+
+
+class Family(ABC):
+    """Constraints of one kind over the facts of one graph."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]  # in tables
+    constraints: ClassVar[tuple[str, ...]]  # a title for each
+
+    @abstractmethod
+    def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
+        """How strongly each constraint supports each entity in the open slot of the queries: (m, n_entities) for each.
+
+        `given` (m,) are the known entities of queries of one relation. With `hidden` (m,) the fact made of each query and
+        that answer is treated as absent, so that a known fact can be judged without itself. Strengths of a query do
+        not depend on the other queries of the block.
+        """
+
+    @abstractmethod
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
+        """What the constraints say about one candidate, one `Evidence` for each that supports it, in their order."""

@@ -1,0 +1,118 @@
+"""Names: what the name of a candidate has in common with the name of the known entity, and with names of known answers.
+
+Names are words (runs of letters or of digits, regardless of case and accents) and the first letters of long words, so that
+"Jordanian dinar" shares a stem with "Jordan". Constraints: rare words in common (a cosine of words weighted by rarity), the
+whole name of one inside the other (twice, for the two directions), and how the words of a name go with the slot, by naive
+Bayes over the names of known answers ("... hydroxide"). Where names say nothing, as identifiers do, all are zero.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+import numpy as np
+import scipy.sparse as sp
+
+from harmonium.data.triples import Slot
+from harmonium.data.vocabulary import Vocabulary
+from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes, dense
+from harmonium.grammar.family import Array, Evidence, Family, Ids
+
+STEM = 4  # letters of a stem; only longer words have one
+COMMON = 0.1  # words in more than this share of all names are left out of comparisons
+WORDS = re.compile(r"[^\W\d_]+|\d+")
+LIMIT = 7.0  # log-odds of the words of a name beyond which no more is said
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name and the stems of the long ones, without case and accents."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    words = WORDS.findall(plain)
+    return words + [word[:STEM] + "…" for word in words if len(word) > STEM and not word.isdigit()]
+
+
+class Names(Family):
+    name = "names"
+    title = "names"
+    constraints = ("rare words in common", "its name inside", "name inside its", "words of such names")
+
+    def __init__(self, attributes: Attributes, entities: Vocabulary) -> None:
+        self.attributes, self.entities = attributes, entities
+        n = attributes.n_entities
+        words = [words_of(entities.name(entity)) for entity in range(n)]
+        numbers: dict[str, int] = {}
+        columns = [numbers.setdefault(word, len(numbers)) for of_name in words for word in of_name]
+        rows = np.repeat(np.arange(n), [len(of_name) for of_name in words])
+        matrix = sp.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=(n, max(1, len(numbers))))
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0
+        frequency = np.asarray(matrix.sum(0)).ravel()
+        shared = np.flatnonzero((frequency >= 2) & (frequency <= max(2, COMMON * n)))
+        self.vocabulary = list(numbers)
+        self.n_words = np.asarray(matrix.sum(1)).ravel()  # of each name, stems included
+        self.words = matrix  # (n_entities, words)
+        self.shared = shared
+        rare = matrix[:, shared]
+        rarity = np.log(n / frequency[shared])
+        rare = (rare @ sp.diags(rarity)).tocsr()
+        whole = np.log(n / np.maximum(frequency, 1))
+        norms = np.sqrt(np.asarray((matrix @ sp.diags(whole**2)).sum(1)).ravel())
+        self.unit = (sp.diags(1 / np.maximum(norms, 1e-12)) @ rare).tocsr()
+        self.transposed = self.unit.T.tocsr()
+        self.words_transposed = matrix.T.tocsr()
+        self._fit = lru_cache(CACHED_RELATIONS)(self._fit_of_words)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether names say nothing: hardly any two of them have a word in common."""
+        return len(self.shared) == 0 or (np.diff(self.unit.indptr) > 0).mean() < 0.05
+
+    def _fit_of_words(self, slot: Slot, relation: int) -> Array:
+        """(n_entities,): log-odds by the words of its name that an entity is an answer of the relation."""
+        counts = np.asarray(self.attributes.answers(slot, relation).sum(0)).ravel() > 0
+        n_in, n = counts.sum(), len(counts)
+        inside = np.asarray(self.words[counts].sum(0)).ravel()
+        everywhere = np.asarray(self.words.sum(0)).ravel()
+        # an answer counts for itself as one that is none: its own words do not speak for it
+        odds = np.log((inside + 0.5) / (n_in + 1)) - np.log((everywhere - inside + 0.5) / (n - n_in + 1))
+        odds_without = np.log((inside - 0.5).clip(min=0.5) / (n_in + 1)) - np.log(
+            (everywhere - inside + 1.5) / (n - n_in + 1)
+        )
+        length = np.sqrt(np.maximum(1.0, self.n_words))
+        score = np.where(counts, self.words @ odds_without, self.words @ odds) / length
+        return score.clip(-LIMIT, LIMIT)
+
+    def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
+        shape = len(given), self.attributes.n_entities
+        if self.is_idle:
+            return [np.zeros(shape) for _ in self.constraints]
+        cosine = dense(self.unit[given] @ self.transposed)
+        common = dense(self.words[given] @ self.words_transposed)
+        itself = np.arange(len(given)), given
+        inside = (common >= self.n_words[None]) & (self.n_words[None] > 0)
+        contains = (common >= self.n_words[given][:, None]) & (self.n_words[given][:, None] > 0)
+        for array in (cosine, inside, contains):
+            array[itself] = 0
+        fit = np.repeat(self._fit(slot, relation)[None], len(given), axis=0)
+        return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit]
+
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
+        values = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]))]
+        first, second = self.entities.name(given), self.entities.name(answer)
+        common = (self.words[[given]].multiply(self.words[[answer]])).tocsr().indices
+        words = [self.vocabulary[word] for word in common]
+        whole = [word for word in words if not word.endswith("…")]
+        shown = ", ".join(f"'{word}'" for word in (whole or words))
+        texts = (
+            f"both names have {shown}",
+            f"the name {second} is inside {first}",
+            f"the name {first} is inside {second}",
+            f"{second} is a name like those of known answers",
+        )
+        return [
+            Evidence(title, text, value)
+            for title, text, value in zip(self.constraints, texts, values, strict=True)
+            if value > 0
+        ]
