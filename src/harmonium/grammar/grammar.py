@@ -136,7 +136,7 @@ class Grammar(Scorer):
             first += len(family.constraints)
             if any(of_family.values()):
                 for evidence in family.evidence(slot, relation, given, answer):
-                    weight = float(of_family.get(evidence.constraint, 1.0))
+                    weight = float(of_family.get(evidence.constraint, next(iter(of_family.values()))))  # a path rule
                     if weight * evidence.strength:
                         contributions.append(Contribution(family.name, evidence, weight))
         return contributions

@@ -23,7 +23,7 @@ from torch import Tensor
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Family
-from harmonium.grammar.grammar import CELLS, ENTITY_SLOTS, OTHER_END, Grammar, Weights
+from harmonium.grammar.grammar import CELLS, ENTITY_SLOTS, OTHER_END, Weights
 from harmonium.model.scoring import Scorer
 
 MAX_FACTS = 5000  # held-out facts that are used
@@ -62,13 +62,12 @@ class HeldOutQueries:
                     strengths = _all_strengths(vectors, families, slot, relation, queries)
                     row, answer = index.of(queries)
                     other = answer != queries[slot][row]
-                    parts.append(
-                        _select(strengths, queries[slot], (row[other], answer[other]), generator)
-                        + (torch.full((len(queries),), 2 * relation + ENTITY_SLOTS.index(slot)),)
-                    )
+                    selected = _select(strengths, queries[slot], (row[other], answer[other]), generator)
+                    group = torch.full((len(queries),), 2 * relation + ENTITY_SLOTS.index(slot))
+                    parts.append((*selected, group))
                     if progress:
                         progress(len(queries))
-        return cls(torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), torch.cat([p[2] for p in parts]))
+        return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 @torch.no_grad()
@@ -116,15 +115,15 @@ def _pad(columns: Tensor, count: int, value: float) -> Tensor:
     return torch.nn.functional.pad(columns, (0, count), value=value)
 
 
-def learn_grammar(
+def learn_weights(
     vectors: Scorer,
     families: Sequence[Family],
     graph: Graph,
     held_out: Triples,
     known: Sequence[str] = ("train", "valid"),
     progress: Callable[[int], None] | None = None,
-) -> Grammar:
-    """The grammar under which held-out facts are most likely; families have seen none of them."""
+) -> Weights:
+    """The weights under which held-out facts are most likely; families and vectors have seen none of them."""
     order = torch.randperm(len(held_out), generator=torch.Generator().manual_seed(0))
     sample = held_out[order[:MAX_FACTS].sort().values]
     queries = HeldOutQueries.gather(vectors, families, graph, sample, known, progress)
@@ -141,7 +140,7 @@ def learn_grammar(
         if value - attempt[2] < math.log(len(queries.group)) / 2 * len(of_family):
             kept, (common, deviations, value) = without, attempt
     weights = (common + deviations).double()  # (n_relations, 2, k)
-    return Grammar(vectors, families, Weights(weights.transpose(0, 1).contiguous()), graph.n_entities)
+    return Weights(weights.transpose(0, 1).contiguous())
 
 
 def _fit(queries: HeldOutQueries, kept: Tensor, n_relations: int) -> tuple[Tensor, Tensor, float]:
@@ -168,10 +167,10 @@ def _fit(queries: HeldOutQueries, kept: Tensor, n_relations: int) -> tuple[Tenso
     def closure() -> Tensor:
         optimiser.zero_grad()
         value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimiser.step(closure)  # type: ignore[arg-type, unused-ignore]
+    optimiser.step(closure)
     with torch.no_grad():
         value = -float(loss())
     full, full_deviations = torch.zeros(len(kept)), torch.zeros(2 * n_relations, len(kept))

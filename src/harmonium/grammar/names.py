@@ -82,7 +82,8 @@ class Names(Family):
         )
         length = np.sqrt(np.maximum(1.0, self.n_words))
         score = np.where(counts, self.words @ odds_without, self.words @ odds) / length
-        return score.clip(-LIMIT, LIMIT)
+        fit: Array = score.clip(-LIMIT, LIMIT)
+        return fit
 
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
         shape = len(given), self.attributes.n_entities

@@ -65,9 +65,8 @@ class Values(Family):
         matrix, sizes = self.attributes.matrix, np.diff(together.indptr)
         own = None if hidden is None else self.attributes.column_of(slot, relation, hidden)
         attributes = matrix[given]
-        cost = np.asarray(
-            [sizes[attributes.indices[a:b]].sum() for a, b in zip(attributes.indptr, attributes.indptr[1:])]
-        )
+        cost = np.add.reduceat(np.append(sizes[attributes.indices], 0), attributes.indptr[:-1])
+        cost[np.diff(attributes.indptr) == 0] = 0
         start = 0
         while start < len(given):
             stop = start + max(1, int(np.searchsorted(np.cumsum(cost[start:]), JOINED)))
@@ -112,7 +111,10 @@ class Values(Family):
         first = Evidence(self.constraints[0], text, float(strengths[0][0, answer]), facts)
         n_supporting = int((supporting > 0).sum())
         text = f"{n_supporting:,} attributes of {self.entities.name(given)} go with it"
-        rest = [Evidence(title, text, float(s[0, answer])) for title, s in zip(self.constraints[1:], strengths[1:])]
+        rest = [
+            Evidence(title, text, float(s[0, answer]))
+            for title, s in zip(self.constraints[1:], strengths[1:], strict=True)
+        ]
         return [first, *rest]
 
     def _name(self, column: int) -> str:

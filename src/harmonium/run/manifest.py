@@ -41,13 +41,16 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Checksum of the graph and the model."""
+        """Checksum of the graph and of all that answers are computed from."""
         return fingerprint({name: record.sha256 for name, record in self.files.items()})
 
 
+TENSOR_FILES = ("data.graph", "model.safetensors", "grammar.safetensors", "final.safetensors")
+
+
 def fingerprint(checksums: Mapping[str, str]) -> str:
-    """One checksum of the graph and the model, from those of their files."""
-    return storage.digest(f"{checksums['data.graph']} {checksums['model.safetensors']}".encode())
+    """One checksum of the graph, the model and its constraints, from those of their files."""
+    return storage.digest(" ".join(checksums[name] for name in TENSOR_FILES if name in checksums).encode())
 
 
 def read(folder: Path) -> Manifest:

@@ -7,6 +7,8 @@
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
     selection.json      how the settings were chosen, where they were
+    grammar.safetensors what the constraints beside the vectors have learned, where there are any (grammar/parameters.py)
+    final.safetensors   the parameters of the answering model, trained on all facts, where there is one
     updates.jsonl       changes since the training, and update.0001.safetensors, ...: what undoes each (updates.py)
 
 and, once they were asked for, files computed from these (`manifest.keep`):
@@ -23,14 +25,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -46,6 +48,7 @@ from harmonium.evaluation.evaluation import EvaluationSummary, Metrics
 from harmonium.evaluation.metrics import read_metrics
 from harmonium.model.build import build_model, title
 from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import Scorer
 from harmonium.run import manifest as manifests
 from harmonium.run import updates
 from harmonium.run.environment import environment
@@ -58,8 +61,12 @@ from harmonium.runtime.device import pick_device
 from harmonium.runtime.displayed import Displayed, Line, Part, one_line
 from harmonium.runtime.untrusted import refuse_pickle
 
+if TYPE_CHECKING:
+    from harmonium.grammar.parameters import GrammarParameters
+
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
 SELECTION = "selection.json"  # only where settings were chosen
+GRAMMAR, FINAL = "grammar.safetensors", "final.safetensors"  # only where there are constraints, or a last training
 ATTEMPTS = 5  # to read a folder that is replaced meanwhile
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
@@ -120,11 +127,27 @@ class Run(RunMethods, Displayed):
     environment: dict[str, str] = field(default_factory=environment)  # where it was trained
     selection: Selection | None = None  # how the settings were chosen; none: they were given
     updates: tuple[Update, ...] = ()  # changes since the training, the last one last
+    grammar: GrammarParameters | None = None  # constraints beside the vectors
+    final: GradientGraph | None = None  # vectors trained on all facts, which answer; `model` has seen train facts alone
 
     @property
     def rejected(self) -> Triples:
         """Facts known to be false, which are never proposed."""
         return self.graph.rejected
+
+    def held_out_scorer(self, without: Sequence[str] = ()) -> Scorer:
+        """What the metrics are of: vectors and constraints learned from train facts alone.
+
+        Families of constraints named in `without` have no say.
+        """
+        if self.grammar is None:
+            return self.model
+        return self.grammar.on(self.model, self.graph, ("train",), without)
+
+    def answering_scorer(self, without: Sequence[str] = ()) -> Scorer:
+        """What answers queries: it knows every fact of the graph, held-out ones included."""
+        vectors = self.final or self.model
+        return vectors if self.grammar is None else self.grammar.on(vectors, self.graph, without=without)
 
     @property
     def metrics(self) -> Metrics:
@@ -234,10 +257,15 @@ class Run(RunMethods, Displayed):
 
     def _tensor_files(self) -> dict[str, Iterable[Any]]:
         """The parts of the large files."""
-        return {
+        files: dict[str, Iterable[Any]] = {
             "data.graph": graph_file.parts(self.graph),
             "model.safetensors": tensor_file.parts(self.model.state_dict()),
         }
+        if self.grammar is not None:
+            files[GRAMMAR] = tensor_file.parts(self.grammar.to_tensors())
+        if self.final is not None:
+            files[FINAL] = tensor_file.parts(self.final.state_dict())
+        return files
 
 
 class _EpochRow(TypedDict):
@@ -282,7 +310,25 @@ def _read_files(path: Path, manifest: Manifest) -> Run:
             stored = storage.read_verified(path / SELECTION, manifest.files[SELECTION])
             selection = Selection.from_json(json.loads(stored))
     log = updates.read_files(path, manifest, graph)
-    return Run(config, graph, model.eval(), history, evaluation, path, manifest.environment, selection, log)
+    grammar = _read_grammar(path, manifest, graph) if GRAMMAR in manifest.files else None
+    final = None
+    if FINAL in manifest.files:
+        storage.verify(path / FINAL, manifest.files[FINAL])
+        refuse_pickle(path / FINAL)
+        final = _read_model(path / FINAL, config, graph).eval()
+    return Run(
+        config, graph, model.eval(), history, evaluation, path, manifest.environment, selection, log, grammar, final
+    )
+
+
+def _read_grammar(path: Path, manifest: Manifest, graph: Graph) -> GrammarParameters:
+    """What the constraints of a run have learned."""
+    from harmonium.grammar.parameters import GrammarParameters
+
+    storage.verify(path / GRAMMAR, manifest.files[GRAMMAR])
+    refuse_pickle(path / GRAMMAR)
+    with manifests.unreadable(path / GRAMMAR):
+        return GrammarParameters.from_tensors(tensor_file.read(path / GRAMMAR)[0], graph)
 
 
 def _read_model(path: Path, config: Config, graph: Graph) -> GradientGraph:

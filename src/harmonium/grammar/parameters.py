@@ -1,0 +1,82 @@
+"""What a grammar has learned: path rules and the weights of all constraints; over the facts of a graph it is a Grammar.
+
+The same parameters serve the metrics (constraints over train facts alone, so that held-out facts are really held out) and
+the answers (constraints over every known fact). They are stored in one file of tensors; everything else is computed from
+the graph when a run is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmonium.data.entity_types import EntityTypes
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.errors import HarmoniumError
+from harmonium.grammar.attributes import Attributes
+from harmonium.grammar.family import Family
+from harmonium.grammar.grammar import Grammar, Weights
+from harmonium.grammar.names import Names
+from harmonium.grammar.neighbours import Neighbours
+from harmonium.grammar.path_rules import PathRules
+from harmonium.grammar.paths import Paths
+from harmonium.grammar.usual import Usual
+from harmonium.grammar.values import Values
+from harmonium.model.scoring import Scorer
+
+FAMILIES: tuple[type[Family], ...] = (Paths, Values, Neighbours, Usual, Names)
+N_WEIGHTS = 1 + sum(len(family.constraints) for family in FAMILIES)
+
+
+def build_families(graph: Graph, rules: PathRules, splits: Sequence[str] = SPLITS) -> list[Family]:
+    """All families, in the order of FAMILIES, over the facts of some splits; `rules` must walk over the same facts."""
+    attributes = Attributes(graph.facts(splits), graph.n_entities, graph.n_relations)
+    return [
+        Paths(rules, graph.relations),
+        Values(attributes, graph.entities, graph.relations),
+        Neighbours(attributes, graph.entities),
+        Usual(attributes, EntityTypes.infer(graph, splits)),
+        Names(attributes, graph.entities),
+    ]
+
+
+@dataclass(frozen=True)
+class GrammarParameters:
+    """Path rules and the weights of constraints, of graphs with these relations."""
+
+    weights: Weights
+    rules: PathRules
+
+    def on(self, vectors: Scorer, graph: Graph, splits: Sequence[str] = SPLITS, without: Sequence[str] = ()) -> Grammar:
+        """The grammar over the facts of some splits; families named in `without` have no say."""
+        unknown = set(without) - {family.name for family in FAMILIES}
+        if unknown:
+            names = ", ".join(family.name for family in FAMILIES)
+            raise HarmoniumError(f"no family of constraints '{min(unknown)}'; there are {names}")
+        weights, first = self.weights.by_slot.clone(), 1
+        for family in FAMILIES:
+            if family.name in without:
+                weights[..., first : first + len(family.constraints)] = 0
+            first += len(family.constraints)
+        facts = graph.facts(splits)
+        walking = PathRules.from_tensors(self.rules.to_tensors(), facts, graph.n_entities, graph.n_relations)
+        return Grammar(vectors, build_families(graph, walking, splits), Weights(weights), graph.n_entities)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        rules = {f"rules.{name}": tensor for name, tensor in self.rules.to_tensors().items()}
+        return {"weights": self.weights.by_slot, **rules}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], graph: Graph) -> GrammarParameters:
+        """What `to_tensors` wrote; a ValueError if it does not belong to a graph of this size."""
+        weights = tensors.get("weights")
+        if weights is None or weights.shape != (2, graph.n_relations, N_WEIGHTS) or weights.dtype != torch.float64:
+            raise ValueError("it has no weights of constraints for the relations of this graph")
+        if not bool(weights.isfinite().all()):
+            raise ValueError("it has a weight that is not finite")
+        rules = {name.removeprefix("rules."): t for name, t in tensors.items() if name.startswith("rules.")}
+        facts = graph.train[:0]
+        return cls(Weights(weights), PathRules.from_tensors(rules, facts, graph.n_entities, graph.n_relations))

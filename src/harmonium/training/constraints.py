@@ -1,0 +1,36 @@
+"""Learn the symbolic part of a model, after its vectors: path rules from train facts, weights from held-out ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harmonium.data.graph import Graph
+from harmonium.grammar.learn import learn_weights
+from harmonium.grammar.parameters import GrammarParameters, build_families
+from harmonium.grammar.path_rules import PathRules
+from harmonium.model.scoring import Scorer
+
+MIN_HELD_OUT = 30  # facts: with fewer, weights would be guesses
+
+
+def learn_constraints(
+    vectors: Scorer,
+    graph: Graph,
+    *,
+    seed: int = 0,
+    budget: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> GrammarParameters | None:
+    """The constraints of a graph, beside vectors trained on its train facts; None where too few facts are held out.
+
+    `budget` bounds the learning of path rules, in operations. `progress` receives numbers of finished facts, train facts
+    first and then each held-out fact twice.
+    """
+    held_out = graph.valid.positive()
+    if len(held_out) < MIN_HELD_OUT:
+        return None
+    train = graph.train
+    rules = PathRules.learn(train, graph.n_entities, graph.n_relations, seed=seed, budget=budget, progress=progress)
+    families = build_families(graph, rules, ("train",))
+    weights = learn_weights(vectors, families, graph, held_out, ("train", "valid"), progress)
+    return GrammarParameters(weights, rules)
