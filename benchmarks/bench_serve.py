@@ -31,7 +31,7 @@ import numpy as np
 import harmonium
 from harmonium.model.harmony import Harmony
 from harmonium.run.environment import environment
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 
 SETTINGS = ["model.rank=8", "train.epochs=3"]
 SHARES = {  # of 100 requests
@@ -181,7 +181,7 @@ def by_kind(answers: list[Answer]) -> dict[str, Any]:
 
 
 def load(run: Path, count: int, clients: int, crowd: int, seed: int) -> dict[str, Any]:
-    opened = open_run(run)
+    opened = Run.of(run)
     with serving(run) as (port, process):
         alone = asyncio.run(asked(port, mixed(opened, min(count // 10, 500), seed + 1), 1, lambda _: None))
         some = busy(port, process, mixed(opened, count, seed), clients)
@@ -191,7 +191,7 @@ def load(run: Path, count: int, clients: int, crowd: int, seed: int) -> dict[str
 
 
 def measure_memory(run: Path, count: int, seed: int) -> dict[str, Any]:
-    opened = open_run(run)
+    opened = Run.of(run)
     with serving(run) as (port, process):
         requests = mixed(opened, count, seed, LONG_SHARES)
         return {"entities": opened.graph.n_entities, **busy(port, process, requests, LONG_CLIENTS)}
@@ -299,7 +299,7 @@ def measure_all(chosen: argparse.Namespace) -> None:
             harmonium.train(data="atlas", overrides=SETTINGS, out=atlas)
         for run, count in ((atlas, chosen.requests), *((run, chosen.fewer) for run in chosen.runs)):
             if count:
-                name = open_run(run).graph.name
+                name = Run.of(run).graph.name
                 graphs[name] = measured = load(run, count, chosen.clients, chosen.crowd, chosen.seed)
                 show(name, measured)
                 if "crowd" in measured:

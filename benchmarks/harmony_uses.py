@@ -193,7 +193,7 @@ def log_likelihood(scorer: EmbeddingScorer, graph: Graph) -> Tensor:
     facts = graph.test.to(scorer.relations.device)
     for slot in SIDES:
         known = graph.known_answers(slot, queries=graph.test).to(facts.head.device)
-        for queries in facts.chunks(chunk_size(scorer, slot, facts)):
+        for queries in facts.chunks(chunk_size(scorer, slot)):
             parts.append(_log_likelihood(scorer, slot, queries, known.of(queries)).cpu())
     return torch.cat(parts)
 

@@ -15,7 +15,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.scoring import Scorer
+from harmonium.model.scoring import Scorer, of_candidates
 from harmonium.run.run import History, Run
 from harmonium.training.fit import fit
 
@@ -65,14 +65,27 @@ def ladder(pattern: str, count: int = 10) -> str:
     return ", ".join(pattern.format(i=f"x{i}", j=f"y{i}") for i in range(count))
 
 
+class PlainScorer(Scorer):
+    """Subclasses give the scores of all candidates, which are counted by scoring one query."""
+
+    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
+        raise NotImplementedError
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        return of_candidates(self.all_scores(slot, queries), candidates)
+
+    def n_candidates(self, slot: Slot) -> int:
+        return self.all_scores(slot, Triples.from_rows([[0, 0, 0]])).shape[1]
+
+
 @dataclass
-class TableScorer(Scorer):
+class TableScorer(PlainScorer):
     """Scores from a table."""
 
     heads: Tensor  # (n_relations, given tail, candidate)
     tails: Tensor  # (n_relations, given head, candidate)
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
         table, given = (self.heads, queries.tail) if slot is Slot.HEAD else (self.tails, queries.head)
         return table[queries.relation, given]
 

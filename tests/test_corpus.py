@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.open_run import open_run
 from harmonium.cli import app as cli
 from harmonium.runtime import storage
 from harmonium.runtime.untrusted import harmless
@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         overrides=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"],
         out=folder,
     )
-    calibration_for(folder)  # as predict would, which writes into the folder
+    open_run(folder).calibrate()  # as predict would, which writes into the folder
     return folder
 
 

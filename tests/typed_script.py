@@ -7,8 +7,7 @@ from harmonium.analysis.diff import Difference
 from harmonium.analysis.explain import Explanation
 from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
 from harmonium.answers.classify import Classification
-from harmonium.answers.query import Answer
-from harmonium.answers.score import ScoredFact
+from harmonium.answers.prediction import Prediction
 from harmonium.data.checks.diagnosis import Diagnosis
 from harmonium.evaluation.evaluation import Evaluation
 from harmonium.runtime.frames import ResultList
@@ -21,18 +20,18 @@ assert_type(harmonium.plan("facts.csv", dim=32), Plan)
 assert_type(run.metrics["mrr"], float)
 
 answers = run.predict(head="Austria", relation="borders", top=3)
-assert_type(answers, ResultList[Answer | Any])
+assert_type(answers, ResultList[Prediction])
 best: str = answers[0].name
 run.predict("Austria", "borders")
 run.predict({"head": ["Austria"], "relation": ["borders"]})
 
 scored = run.score([("Austria", "borders", "Hungary")])
-assert_type(scored, ResultList[ScoredFact])
+assert_type(scored, ResultList[Prediction])
 assert_type(scored[0].probability, float | None)
 assert_type(run.score("facts.csv", out="scored.csv"), int)
-assert_type(harmonium.score(run, "facts.csv"), ResultList[ScoredFact])
+assert_type(harmonium.score(run, "facts.csv"), ResultList[Prediction])
 
-assert_type(run.complete("borders", top=5), ResultList[dict[str, Any]])
+assert_type(run.complete("borders", top=5), ResultList[Prediction])
 evaluation = run.evaluate(split="valid", ties="pessimistic")
 assert_type(evaluation, Evaluation)
 assert_type(evaluation.metrics["mrr"], float)
@@ -49,6 +48,6 @@ assert_type(harmonium.doctor("facts.csv"), Diagnosis)
 assert_type(harmonium.load([("a", "r", "b")]), harmonium.Graph)
 assert_type(harmonium.LinkPredictor(model="complex", epochs=5).fit([("a", "r", "b")]), harmonium.LinkPredictor)
 
-run.predict(head="Austria", relaton="borders")  # type: ignore[call-arg]  # an unknown parameter is an error
+run.predict(head="Austria", relaton="borders")  # type: ignore[call-overload]  # an unknown parameter is an error
 run.explain("Austria")  # type: ignore[call-arg]
 harmonium.Run.load("runs/demo").metrics["mrr"].upper()  # type: ignore[attr-defined]

@@ -1,9 +1,10 @@
 """The errors a user sees: what was wrong, where, and what to do next."""
 
+import difflib
 import math
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import SupportsIndex
 
@@ -38,6 +39,16 @@ def whole_number(name: str, value: object, least: int = 0, most: float = math.in
         upper = "" if math.isinf(most) else f" to {most:g}"
         raise HarmoniumError(f"{name} is a whole number from {least}{upper}, not {value!r}")
     return number
+
+
+def refuse_unknown(keywords: Iterable[str], *known: Iterable[str]) -> None:
+    """Refuse keyword arguments that a function does not have; the error names the nearest of those that it has."""
+    names = [name for group in known for name in group]
+    for keyword in keywords:
+        if keyword not in names:
+            near = difflib.get_close_matches(keyword, names, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
+            raise HarmoniumError(f"unknown keyword '{keyword}'; {hint}")
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from harmonium.analysis.figures import explain_figure
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import facts_of_ends, find_necessary_facts
 from harmonium.analysis.score_anatomy import Example, ScoreAnatomy, ScoreDetails
-from harmonium.answers.reasons import reasons
+from harmonium.answers.open_run import open_run
+from harmonium.answers.reasons import find_reasons
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -115,7 +116,7 @@ def test_facts_and_evidence_are_those_of_their_modules(graph: Graph) -> None:
     assert [(n.fact, n.rank) for n in found.necessary] == list(
         zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)
     )
-    assert found.evidence == reasons(run, triple)[0]
+    assert found.evidence == find_reasons(open_run(run).evidence, triple)[0].text
     assert found.details is None
 
 

@@ -22,7 +22,7 @@ from harmonium.analysis.page import write_page
 from harmonium.analysis.plain_comparison import without_harmony
 from harmonium.analysis.report import choose_examples, render
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
@@ -314,7 +314,7 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
     for draw, *about in (
         (gain_figure, gains),
         (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
-        (figures.calibration_figure, calibration_for(run)),
+        (figures.calibration_figure, open_run(run).calibration),
         (figures.classification_figure, harmonium.classify(run)),
         (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),
     ):

@@ -78,7 +78,7 @@ def without_loops(graph: Graph) -> Graph:
 @pytest.mark.parametrize("block", [1, 30, 1 << 20])
 @pytest.mark.parametrize("typed", [True, False])
 def test_features_are_as_defined(monkeypatch: pytest.MonkeyPatch, typed: bool, block: int, kept: int) -> None:
-    monkeypatch.setattr(candidate_facts, "BLOCK", block)
+    monkeypatch.setattr(candidate_facts, "SCORES_AT_ONCE", block)
     monkeypatch.setattr(candidate_facts, "MAX_KEPT", kept)
     graph = without_loops(make_graph(sizes=(14, 3, 3)))
     scorer = random_table(graph, 5, seed=1)

@@ -49,7 +49,7 @@ def test_scores_are_the_models_without_the_constant(
         back = model.composition.compose(model.entities(facts.tail), inverse, model.entities(facts.head))
         expected = (expected + model.form.fold()(back)) / 2
     expected = (expected - model.form.fold().constant).detach()
-    monkeypatch.setattr("harmonium.answers.classify.CHUNK", 7)
+    monkeypatch.setattr("harmonium.model.scoring.FACTS_AT_ONCE", 7)
     torch.testing.assert_close(mean_scores(model, facts), expected, rtol=1e-10, atol=1e-10)
     single = mean_scores(model.float(), facts)
     assert single.dtype == torch.float64

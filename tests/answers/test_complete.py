@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
+from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.complete import MissingFacts, find_missing
+from harmonium.answers.open_run import open_run
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
@@ -120,19 +121,19 @@ def test_complete_gives_rows_by_name_and_writes_them(tmp_path: Path) -> None:
     run = make_run(graph, random_model(graph, "distmult", 6).float())
     facts = harmonium.complete(run, "r1", top=4, out=tmp_path / "missing.tsv", reasons=False)
     known = set(graph.names_of(graph.facts()))
-    assert [row["rank"] for row in facts] == [1, 2, 3, 4]
+    assert [row.rank for row in facts] == [1, 2, 3, 4]
     for row in facts:
-        fact = row["head"], row["relation"], row["tail"]
+        fact = row.head, row.relation, row.tail
         assert fact not in known
-        assert row["text"] == ", ".join(fact)
-        assert row["relation"] == "r1"
-    calibration = fact_calibration_for(run)
+        assert row.text == ", ".join(fact)
+        assert row.relation == "r1"
+    calibration = open_run(run).fact_calibration()
     search = CandidateSearch.prepare(run.model, graph)
     expected = find_missing(search, [1], 4, calibration)
-    assert [row["probability"] for row in facts] == expected.probabilities.tolist()
+    assert [row.probability for row in facts] == expected.probabilities.tolist()
     lines = (tmp_path / "missing.tsv").read_text().splitlines()
     assert len(lines) == 5
-    assert lines[1].split("\t")[:3] == [facts[0]["head"], "r1", facts[0]["tail"]]
+    assert lines[1].split("\t")[:3] == [facts[0].head, "r1", facts[0].tail]
 
 
 def test_empty_slots_are_those_without_a_known_tail() -> None:
@@ -142,14 +143,14 @@ def test_empty_slots_are_those_without_a_known_tail() -> None:
     run = make_run(graph, untrained(graph))
     removed = {(head, relation) for head, relation, _ in whole.names_of(whole.train[:5])}
     facts = harmonium.complete(run, only_empty=True)
-    assert {(row["head"], row["relation"]) for row in facts} == removed
+    assert {(row.head, row.relation) for row in facts} == removed
     assert all(harmonium.complete(run, only_empty=True, typed=typed) for typed in (True, False))
 
 
 def test_too_few_validation_facts_give_no_probability() -> None:
     graph = make_graph(20, 3, (200, 5, 60))
     facts = harmonium.complete(make_run(graph, untrained(graph)), top=5)
-    assert [row["probability"] for row in facts] == [None] * 5
+    assert [row.probability for row in facts] == [None] * 5
 
 
 def test_an_unknown_relation_is_an_error(graph: Graph) -> None:

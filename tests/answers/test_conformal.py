@@ -10,30 +10,29 @@ import torch
 
 import harmonium
 from harmonium.answers.calibration import conformal
-from harmonium.answers.calibration.conformal import Surprises, answer_sets_for, fit_answer_sets
-from harmonium.answers.predict import predict_file
+from harmonium.answers.calibration.conformal import Surprises, fit_answer_sets
+from harmonium.answers.open_run import open_run
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import storage
-from small import make_graph, make_run, random_model
+from small import PlainScorer, make_graph, make_run, random_model
 
 N_HEADS, N_TAILS, N_RELATIONS = 1500, 40, 3
 HARD = 2  # a relation about which the scorer knows nothing
 
 
-class Softmax(Scorer):
+class Softmax(PlainScorer):
     """A scorer that is right about a world but for a factor: each question draws answers by a softmax of its scores."""
 
     def __init__(self) -> None:
         self.scores = torch.randn(N_HEADS, N_RELATIONS, N_TAILS, generator=torch.Generator().manual_seed(1))
 
-    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
         if slot is Slot.TAIL:
             return self.scores[queries.head, queries.relation].clone()
         return torch.zeros(len(queries), N_RELATIONS if slot is Slot.RELATION else N_HEADS)
@@ -84,7 +83,7 @@ def test_a_set_holds_the_best_new_answers() -> None:
         answers = harmonium.predict(run, head="e2", relation="r1", coverage=coverage, typed=False, top=1)
         everyone = harmonium.predict(run, head="e2", relation="r1", typed=False, new_only=True, top=99)
         assert [answer.id for answer in answers] == [answer.id for answer in everyone[: len(answers)]]
-        assert all(answer.known is None and (2, 1, answer.index) not in known for answer in answers)
+        assert all(answer.known is None and (2, 1, int(answer.id[1:])) not in known for answer in answers)
         assert [answer.rank for answer in answers] == list(range(1, len(answers) + 1))
     sizes = [len(harmonium.predict(run, head="e2", relation="r1", coverage=c, typed=False)) for c in (0.01, 0.5, 0.99)]
     assert sizes[0] == 1
@@ -95,15 +94,15 @@ def test_a_set_holds_no_answer_that_is_known_to_be_false_and_none_in_its_place()
     graph = make_graph(30, 3, (200, 60, 10))
     run = make_run(graph, random_model(graph))
     for slot, names in ((Slot.TAIL, ("e3", "r1", None)), (Slot.HEAD, (None, "r2", "e5"))):
-        before = [answer.index for answer in run.predict(*names, coverage=0.7, typed=False)]
+        before = [int(answer.id[1:]) for answer in run.predict(*names, coverage=0.7, typed=False)]
         rows = run.graph.triple(*(name or "e0" for name in names)).to_rows().repeat(len(before), 1)
         rows[:, list(Slot).index(slot)] = torch.tensor(before)
         assert len(before) > 4
         for n_false in (1, len(before) - 2):
             false = replace(run, graph=replace(graph, rejected=Triples.from_rows(rows[:n_false])))
             sets = fit_answer_sets(run.model, false.graph)
-            assert answer_sets_for(false).slots[slot].temperature == sets.slots[slot].temperature
-            after = [answer.index for answer in false.predict(*names, coverage=0.7, typed=False)]
+            assert open_run(false).answer_sets().slots[slot].temperature == sets.slots[slot].temperature
+            after = [int(answer.id[1:]) for answer in false.predict(*names, coverage=0.7, typed=False)]
             assert not set(after) & set(before[:n_false])
             limits = sets.limits(run.model, false.graph, slot, Triples.from_rows(rows[:1]), 0.7)
             scores = run.model.score_slot(slot, Triples.from_rows(rows[:1]))[0]
@@ -171,7 +170,7 @@ def run() -> Run:
 
 def test_a_file_of_questions_has_their_sets(run: Run, tmp_path: Path) -> None:
     (tmp_path / "q.tsv").write_text("e1\tr0\t?\n?\tr1\te2\ne3\t?\te4\n", encoding="utf-8")
-    count = predict_file(run, tmp_path / "q.tsv", tmp_path / "a.jsonl", coverage=0.8, top=1)
+    count = run.predict(tmp_path / "q.tsv", out=tmp_path / "a.jsonl", coverage=0.8, top=1)
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     expected = [
         *harmonium.predict(run, "e1", "r0", coverage=0.8),
@@ -190,7 +189,7 @@ def test_what_cannot_be_covered_is_refused(run: Run, tmp_path: Path) -> None:
         harmonium.predict(run, "e1", "r0", among=["e3"], coverage=0.9)
     (tmp_path / "q.tsv").write_text("e1\tr0\t?\n", encoding="utf-8")
     with pytest.raises(HarmoniumError, match="all candidates"):
-        predict_file(run, tmp_path / "q.tsv", tmp_path / "a.tsv", among=["e3"], coverage=0.9)
+        run.predict(tmp_path / "q.tsv", out=tmp_path / "a.tsv", among=["e3"], coverage=0.9)
     with pytest.raises(HarmoniumError, match="a coverage goes with a query of two names"):
         harmonium.predict(run, "e1", coverage=0.9)
     few = replace(run, graph=replace(run.graph, valid=run.graph.valid[:7]))
@@ -202,11 +201,11 @@ def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: py
     folder = run.save(tmp_path / "run")
     run, file = replace(run, path=folder), folder / "conformal.json"
     monkeypatch.setattr(manifest, "_computed", {})
-    first = answer_sets_for(run)
+    first = open_run(run).answer_sets()
     monkeypatch.setattr(manifest, "_computed", {})
     with monkeypatch.context() as patch:
         patch.setattr(conformal, "fit_answer_sets", lambda *_, **__: pytest.fail("fitted again"))
-        assert answer_sets_for(run) == first
+        assert open_run(run).answer_sets() == first
     kept = json.loads(file.read_text(encoding="utf-8"))
     tail, good = kept["answer_sets"]["slots"]["tail"], file.read_bytes()
     damaged: list[object] = [[], kept | {"more": 1}, kept | {"format": 0}]
@@ -218,5 +217,5 @@ def test_sets_of_a_run_are_fitted_once(run: Run, tmp_path: Path, monkeypatch: py
         stored, record = manifest.read(folder), storage.write(file, json.dumps(content).encode())
         manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
         monkeypatch.setattr(manifest, "_computed", {})
-        assert answer_sets_for(run) == first
+        assert open_run(run).answer_sets() == first
         assert file.read_bytes() == good

@@ -13,12 +13,12 @@ from harmonium import Run
 from harmonium.answers.calibration import fact_probability
 from harmonium.answers.calibration.fact_probability import (
     FactCalibration,
-    fact_calibration_for,
     fit_fact_calibration,
     fit_log_odds,
     uncalibrated_log_odds,
 )
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -149,7 +149,7 @@ def test_all_candidates_count_though_only_some_are_examples() -> None:
 
 @pytest.mark.parametrize("sizes", [(200, 0, 60), (200, 9, 60)])
 def test_few_validation_facts_give_no_probabilities(sizes: tuple[int, int, int]) -> None:
-    assert fact_calibration_for(untrained_run(sizes)) is None
+    assert open_run(untrained_run(sizes)).fact_calibration() is None
 
 
 def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,20 +163,20 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", count)
     monkeypatch.setattr(manifest, "_computed", {})
-    typed, untyped = fact_calibration_for(run), fact_calibration_for(run, typed=False)
+    typed, untyped = open_run(run).fact_calibration(), open_run(run).fact_calibration(typed=False)
     assert typed is not None
     assert untyped is not None
     assert fits == [True, False]
     monkeypatch.setattr(manifest, "_computed", {})  # another process
     again = Run.load(tmp_path / "run")
-    assert (fact_calibration_for(again), fact_calibration_for(again, typed=False)) == (typed, untyped)
+    assert (open_run(again).fact_calibration(), open_run(again).fact_calibration(typed=False)) == (typed, untyped)
     assert fits == [True, False]
     file = tmp_path / "run" / "fact_calibration.typed.json"
     good = file.read_bytes()
     for content in (b"", b"[]", good.replace(b"0", b"1")):
         monkeypatch.setattr(manifest, "_computed", {})
         file.write_bytes(content)
-        assert fact_calibration_for(again) == typed
+        assert open_run(again).fact_calibration() == typed
         assert file.read_bytes() == good
     assert fits == [True, False, True, True, True]
 
@@ -184,7 +184,7 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
 def test_that_nothing_could_be_fitted_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.load(untrained_run((200, 5, 60)).save(tmp_path / "run"))
     monkeypatch.setattr(manifest, "_computed", {})
-    assert fact_calibration_for(run) is None
+    assert open_run(run).fact_calibration() is None
     monkeypatch.setattr(manifest, "_computed", {})
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", None)  # an error if it were called
-    assert fact_calibration_for(Run.load(tmp_path / "run")) is None
+    assert open_run(tmp_path / "run").fact_calibration() is None

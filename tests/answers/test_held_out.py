@@ -17,8 +17,7 @@ from harmonium.answers.calibration.temperature import fit_temperature
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins
-from harmonium.model.scoring import Scorer
-from small import make_graph, random_table
+from small import PlainScorer, make_graph, random_table
 
 
 @pytest.mark.parametrize("slot", list(Slot))
@@ -128,8 +127,8 @@ def test_the_temperature_undoes_the_scale_of_the_scores(scale: float) -> None:
     tails = (3 * scores).softmax(1).multinomial(1, generator=generator)[:, 0]
     facts = Triples(torch.arange(2000), torch.zeros(2000).long(), tails)
 
-    class Scaled(Scorer):
-        def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    class Scaled(PlainScorer):
+        def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
             return scale * scores[queries.head]
 
     assert fit_temperature(Scaled(), Slot.TAIL, facts, 30) == pytest.approx(3 / scale, rel=0.1)
@@ -145,8 +144,8 @@ def test_the_temperature_is_that_of_the_candidates_that_are_not_known() -> None:
     zero = torch.zeros(1000).long()
     graph = replace(graph, train=Triples(torch.arange(1000), zero, zero))
 
-    class Table(Scorer):
-        def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    class Table(PlainScorer):
+        def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
             return scores[queries.head].clone()
 
     facts = Triples(torch.arange(1000), zero, tails)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.open_run import open_run
 from harmonium.answers.send.hub_folder import card
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     settings = ["model.entity_dim=4", "train.epochs=1", "train.negatives=4"]
     trained = harmonium.train(replace(family(), name="family"), "paper", overrides=settings)
     saved = replace(trained, config=replace(trained.config, data="/home/somebody/secret.csv")).save(folder)
-    calibration_for(saved)
+    open_run(saved).calibrate()
     return Run.load(saved)
 
 

@@ -9,19 +9,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import polars as pl
 import pytest
-import torch
 
 import harmonium
 from harmonium.answers import predict
-from harmonium.answers.calibration.probability import fit_calibration
-from harmonium.answers.predict import answer_all, batches_of_queries, predict_file
-from harmonium.answers.query import Answer, ask, read_queries
+from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.predict import batches_of_queries, best_answers, listed_candidates, typed_candidates
+from harmonium.answers.prediction import Prediction
+from harmonium.answers.query import ask, read_queries
 from harmonium.answers.score import score_triples
 from harmonium.answers.send.result_file import write_rows
 from harmonium.config.settings import ModelConfig
-from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.tables.fact_file import read_triples
 from harmonium.data.triples import Slot, Triples
@@ -57,12 +57,16 @@ def brute_force(model: GradientGraph, graph: Graph, slot: Slot) -> list[tuple[st
     return sorted(answers, key=lambda entry: -entry[1])
 
 
-def answer(model: GradientGraph, graph: Graph, slot: Slot, **options) -> list[Answer]:
-    query = ask(graph, **GIVEN[slot])
-    return next(answer_all(model, graph, slot, query.triple, **options))
+def answer(opened: OpenRun, slot: Slot, allowed=None, **options) -> list[Prediction]:
+    query = ask(opened.graph, **GIVEN[slot])
+    return next(best_answers(opened, slot, query.triple, allowed, **options))
 
 
-def summary(answers: list[Answer]) -> list[tuple[str, float, str | None]]:
+def opened(graph: Graph, model: GradientGraph) -> OpenRun:
+    return open_run(make_run(graph, model))
+
+
+def summary(answers: list[Prediction]) -> list[tuple[str, float, str | None]]:
     return [(a.id, pytest.approx(a.score, rel=1e-4, abs=1e-4), a.known) for a in answers]
 
 
@@ -72,23 +76,24 @@ def test_answers_are_the_best_of_all_candidates(slot: Slot, config: ModelConfig)
     graph = make_graph(sizes=(120, 60, 60))
     model = untrained(graph, config)
     expected = brute_force(model, graph, slot)
-    answers = answer(model, graph, slot, top=99)
+    run = opened(graph, model)
+    answers = answer(run, slot, top=99)
     assert summary(answers) == expected
-    assert [a.id for a in answers] == [("r" if slot is Slot.RELATION else "e") + str(a.index) for a in answers]
-    two = answer(model, graph, slot, top=2)
+    given = {name: value for name, value in GIVEN[slot].items() if name != slot.value}
+    assert all(getattr(a, name) == value for a in answers for name, value in given.items())
+    two = answer(run, slot, top=2)
     assert summary(two) == expected[:2]
     assert [a.rank for a in two] == [1, 2]
     new = [entry for entry in expected if entry[2] is None]
-    assert summary(answer(model, graph, slot, top=99, new_only=True)) == new
+    assert summary(answer(run, slot, top=99, new_only=True)) == new
     assert len(new) < len(expected)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "exactly two .* 0 given"),
-        ({"head": "e1"}, "exactly two .* 1 given"),
-        ({"head": "e1", "relation": "r1", "tail": "e2"}, "exactly two .* 3 given"),
+        ({}, "two of head, relation and tail, or one of them .* 0 given"),
+        ({"head": "e1", "relation": "r1", "tail": "e2"}, "3 given; `score` rates whole facts"),
         ({"head": "e99", "relation": "r0"}, "no entity named 'e99' among 12; did you mean"),
         ({"head": "e1", "relation": "r9"}, "no relation named 'r9' among 3"),
     ],
@@ -104,7 +109,7 @@ def test_predict_answers_by_label() -> None:
     run = make_run(graph, untrained(graph))
     by_label = harmonium.predict(run, head="person 2", relation="r1", top=3)
     assert by_label == harmonium.predict(run, head="e2", relation="r1", top=3)
-    assert [a.name for a in by_label] == [f"person {a.index}" for a in by_label]
+    assert [a.name for a in by_label] == [f"person {a.id[1:]}" for a in by_label]
     assert [a.id for a in by_label] == [name for name, _, _ in brute_force(run.model, graph, Slot.TAIL)[:3]]
 
 
@@ -114,15 +119,15 @@ def test_one_name_alone_gives_its_missing_facts() -> None:
     known = set(graph.names_of(graph.facts()))
     for column, name in (("head", "e2"), ("tail", "e2"), ("relation", "r1")):
         facts = harmonium.predict(run, **{column: name}, top=30)
-        assert {row[column] for row in facts} == {name}
-        assert not known & {(row["head"], row["relation"], row["tail"]) for row in facts}
-        probabilities = [row["probability"] for row in facts]
+        assert {getattr(row, column) for row in facts} == {name}
+        assert not known & {(row.head, row.relation, row.tail) for row in facts}
+        probabilities = [row.probability for row in facts]
         assert probabilities == sorted(probabilities, reverse=True)
-        assert [row["rank"] for row in facts] == list(range(1, 31))
-    assert len({row["relation"] for row in harmonium.predict(run, head="e2", top=30)}) == 3
-    everything = {row["text"]: row["probability"] for row in harmonium.complete(run, reasons=False)}
+        assert [row.rank for row in facts] == list(range(1, 31))
+    assert len({row.relation for row in harmonium.predict(run, head="e2", top=30)}) == 3
+    everything = {row.text: row.probability for row in harmonium.complete(run, reasons=False)}
     for row in harmonium.predict(run, tail="e2", top=5):
-        assert row["probability"] == pytest.approx(everything[row["text"]], rel=1e-4)
+        assert row.probability == pytest.approx(everything[row.text], rel=1e-4)
     with pytest.raises(HarmoniumError, match="two of head, relation and tail, or one of them"):
         harmonium.predict(run)
     for options in ({"among": ["e3"]}, {"coverage": 0.9}):
@@ -155,7 +160,7 @@ def model(graph: Graph) -> GradientGraph:
     return untrained(graph)
 
 
-def assert_same(one: list[list[Answer]], other: list[list[Answer]]) -> None:
+def assert_same(one: list[list[Prediction]], other: list[list[Prediction]]) -> None:
     for first, second in zip(chain(*one), chain(*other), strict=True):
         assert (first.rank, first.id, first.known) == (second.rank, second.id, second.known)
         assert first.score == pytest.approx(second.score, abs=1e-5)
@@ -164,30 +169,32 @@ def assert_same(one: list[list[Answer]], other: list[list[Answer]]) -> None:
 
 @pytest.mark.parametrize("slot", list(Slot))
 def test_blocks_of_candidates_give_the_same_answers(monkeypatch, model, graph: Graph, slot: Slot) -> None:
-    calibration, queries = fit_calibration(model, graph), graph.test[:30]
-    options = [{}, {"new_only": True}, {"allowed": torch.tensor([0, 1, 2])}]
-    options += [] if slot is Slot.RELATION else [{"types": EntityTypes.infer(graph)}]
+    queries = graph.test[:30]
 
-    def answers() -> list[list[Answer]]:
-        return [a for o in options for a in answer_all(model, graph, slot, queries, 5, calibration=calibration, **o)]
+    def answers() -> tuple[list[list[Prediction]], list[Prediction]]:
+        run = opened(graph, model)
+        options = [{}, {"new_only": True}, {"allowed": listed_candidates(graph, slot, names)}]
+        options += [] if slot is Slot.RELATION else [{"allowed": typed_candidates(run, slot)}]
+        best = [a for o in options for a in best_answers(run, slot, queries, top=5, **o)]
+        return best, [] if slot is Slot.RELATION else score_triples(run, queries, slot)
 
-    whole, facts = answers(), list(score_triples(model, graph, queries, calibration))
+    names = [("r" if slot is Slot.RELATION else "e") + str(i) for i in range(3)]
+    whole, facts = answers()
     for block in (1, 3, 7, 19):
         monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
-        assert_same(answers(), whole)
-        for one, other in zip(score_triples(model, graph, queries, calibration), facts, strict=True):
-            assert (one.rank, one.head_rank) == (other.rank, other.head_rank)
-            assert [one.score, one.probability] == pytest.approx([other.score, other.probability], rel=1e-4)
+        again, scored = answers()
+        assert_same(again, whole)
+        assert_same([scored], [facts])
 
 
 @pytest.mark.parametrize("slot", list(Slot))
 def test_many_queries_give_the_same_answers_as_one(monkeypatch, model, graph: Graph, slot: Slot) -> None:
-    options = {"top": 5, "new_only": True, "calibration": fit_calibration(model, graph)}
+    options, run = {"top": 5, "new_only": True}, opened(graph, model)
     queries = graph.test[:9]
-    alone = [next(answer_all(model, graph, slot, one, **options)) for one in queries.chunks(1)]
+    alone = [next(best_answers(run, slot, one, **options)) for one in queries.chunks(1)]
     for rows in (1, 4, 100):
         monkeypatch.setitem(MAX_SCORES, "cpu", rows * (3 if slot is Slot.RELATION else 20))
-        assert_same(list(answer_all(model, graph, slot, queries, **options)), alone)
+        assert_same(list(best_answers(run, slot, queries, **options)), alone)
 
 
 def test_only_allowed_and_typed_candidates_answer(model: GradientGraph, graph: Graph) -> None:
@@ -195,71 +202,117 @@ def test_only_allowed_and_typed_candidates_answer(model: GradientGraph, graph: G
     graph = replace(
         graph, **{split: facts[(facts.tail < 15) & (facts.head != facts.tail)] for split, facts in graph.splits.items()}
     )
-    options = {"top": 99, "calibration": fit_calibration(model, graph)}
-    everyone = answer(model, graph, Slot.TAIL, **options)
-    types = EntityTypes.infer(graph)
+    run = opened(graph, model)
+    everyone, types = answer(run, Slot.TAIL, top=99), run.types
     head, relation = (int(ask(graph, **GIVEN[Slot.TAIL]).triple[s]) for s in (Slot.HEAD, Slot.RELATION))
-    possible = set(types.of_slot(Slot.TAIL, relation).entities.tolist())
-    possible -= set() if types.has_loops[relation] else {head}
+    possible = {f"e{index}" for index in types.of_slot(Slot.TAIL, relation).entities.tolist()}
+    possible -= set() if types.has_loops[relation] else {f"e{head}"}
     assert len(possible) < len(everyone) == 20
 
-    def numbers(answers: list[Answer]) -> dict[int, tuple]:
-        return {a.index: (a.score, a.probability, a.known) for a in answers}
+    def numbers(answers: list[Prediction]) -> dict[str, tuple]:
+        return {a.id: (a.score, a.probability, a.known) for a in answers}
 
-    typed = answer(model, graph, Slot.TAIL, types=types, **options)
-    assert numbers(typed) == {index: value for index, value in numbers(everyone).items() if index in possible}
+    typed = answer(run, Slot.TAIL, typed_candidates(run, Slot.TAIL, one_answer=False), top=99)
+    assert numbers(typed) == {id: value for id, value in numbers(everyone).items() if id in possible}
     assert [a.rank for a in typed] == list(range(1, len(typed) + 1))
-    allowed = torch.tensor([3, 17, 4])
-    few = answer(model, graph, Slot.TAIL, allowed=allowed, **options)
-    assert numbers(few) == {index: value for index, value in numbers(everyone).items() if index in (3, 4, 17)}
-    both = {a.index for a in answer(model, graph, Slot.TAIL, allowed=allowed, types=types, **options)}
-    assert both == possible & {3, 4, 17}
+    few = answer(run, Slot.TAIL, listed_candidates(graph, Slot.TAIL, ["e3", "e17", "e4"]), top=99)
+    assert numbers(few) == {id: value for id, value in numbers(everyone).items() if id in ("e3", "e4", "e17")}
 
 
 @pytest.mark.parametrize("slot", list(Slot))
 def test_an_answer_has_the_probability_of_its_fact(model: GradientGraph, graph: Graph, slot: Slot) -> None:
-    calibration, query = fit_calibration(model, graph), graph.test[:1]
-    answers = next(answer_all(model, graph, slot, query, 99, calibration=calibration))
-    triples = Triples.from_rows([[a.index if s is slot else int(query[s]) for s in Slot] for a in answers])
-    expected = calibration.of_facts(model, graph, triples, slot).tolist()
+    run, query = opened(graph, model), graph.test[:1]
+    answers = next(best_answers(run, slot, query, top=99))
+    triples = Triples.cat([graph.triple(a.head, a.relation, a.tail) for a in answers])
+    expected = run.calibration.of_facts(run.scorer, graph, triples, slot).tolist()
     assert [a.probability for a in answers] == pytest.approx(expected, rel=1e-5)
     assert len({a.known for a in answers}) > 1
-    assert {a.probability for a in answer(model, graph, slot)} == {None}
+    assert {a.probability for a in answer(run, slot, probability=False)} == {None}
 
 
-def test_facts_are_scored_with_their_ranks(model: GradientGraph, graph: Graph) -> None:
-    calibration, triples = fit_calibration(model, graph), Triples.cat([graph.test[:7], Triples.from_rows([[0, 0, 0]])])
-    scored = list(score_triples(model, graph, triples, calibration))
-    for slot, name in ((Slot.TAIL, ""), (Slot.HEAD, "head_")):
-        ranks = rank(model, triples, slot, graph.known_answers(slot)).values().tolist()
-        assert [getattr(fact, f"{name}rank") for fact in scored] == ranks
-        probabilities = calibration.of_facts(model, graph, triples, slot).tolist()
-        assert [getattr(fact, f"{name}probability") for fact in scored] == pytest.approx(probabilities)
+@pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
+def test_facts_are_scored_with_their_ranks(model: GradientGraph, graph: Graph, slot: Slot) -> None:
+    run, triples = opened(graph, model), Triples.cat([graph.test[:7], Triples.from_rows([[0, 0, 0]])])
+    scored = score_triples(run, triples, slot)
+    ranks = rank(model, triples, slot, graph.known_answers(slot)).values().tolist()
+    assert [fact.rank for fact in scored] == ranks
+    probabilities = run.calibration.of_facts(model, graph, triples, slot).tolist()
+    assert [fact.probability for fact in scored] == pytest.approx(probabilities)
     scores = model.score(triples) - model.form.fold().constant
     assert [fact.score for fact in scored] == pytest.approx(scores.tolist(), abs=1e-4)
     assert [fact.known for fact in scored] == ["test"] * 7 + [None]
-    assert scored[0].triple == graph.names_of(triples)[0]
+    assert [fact.names for fact in scored] == graph.names_of(triples)
+    names = graph.names_of(triples)
+    assert harmonium.score(run, names, side=slot.value) == scored
+    with pytest.raises(HarmoniumError, match="side is head or tail, not 'both'"):
+        harmonium.score(run, names, side="both")
 
 
-def test_a_list_of_facts_is_scored_in_one_pass(model: GradientGraph, graph: Graph, monkeypatch, tmp_path) -> None:
-    """As one by one and as from a file, but with as many scans of the graph as a single fact takes."""
+def test_a_fact_is_rated_as_the_answer_that_predict_gives(model: GradientGraph, graph: Graph) -> None:
+    run = make_run(graph, model)
+    for each in run.predict("e1", "r0", top=20, typed=False):
+        (scored,) = run.score([(each.head, each.relation, each.tail)])
+        assert (scored.score, scored.known, scored.text) == (each.score, each.known, each.text)
+        assert scored.probability == pytest.approx(each.probability, rel=1e-4)
+
+
+def test_a_list_of_facts_is_scored_as_one_by_one_and_as_from_a_file(model, graph: Graph, tmp_path) -> None:
     run, names = make_run(graph, model), graph.names_of(graph.test)
-    scans, scan = [], Graph.known_answers
-    monkeypatch.setattr(Graph, "known_answers", lambda *args, **kwargs: scans.append(1) or scan(*args, **kwargs))
-    harmonium.score(run, names[:1])  # fits the probabilities
-    scans.clear()
     one_by_one = [harmonium.score(run, [fact])[0] for fact in names]
-    once = len(scans) / len(names)
-    scans.clear()
     together = harmonium.score(run, names)
-    assert len(scans) == once
-    for one, other in zip(one_by_one, together, strict=True):
-        assert (one.triple, one.known, one.head_rank) == (other.triple, other.known, other.head_rank)
-        assert [one.rank, one.score] == pytest.approx([other.rank, other.score], abs=1e-6)
-        assert one.probability == pytest.approx(other.probability, rel=1e-4)
+    assert_same([one_by_one], [together])
     (tmp_path / "facts.tsv").write_text("".join("\t".join(fact) + "\n" for fact in names))
     assert harmonium.score(run, tmp_path / "facts.tsv") == together
     assert [len(batch) for batch in read_triples(names * 40, graph)] == [2048, 352]
+
+
+# Lists and tables ----------------------------------------------------------------------------------------------------
+
+
+def test_one_name_two_names_lists_and_tables_give_the_same_kind_of_answers(model: GradientGraph, graph: Graph) -> None:
+    run = make_run(graph, model)
+    expected = [*run.predict("e1", "r0", top=3), *run.predict("e2", "r0", top=3)]
+    frame = pd.DataFrame({"head": ["e1", "e2"], "relation": "r0"}, index=["one", "two"])
+    for many in (
+        run.predict(["e1", "e2"], "r0", top=3),
+        run.predict(head=pd.Series(["e1", "e2"]), relation=["r0", "r0"], top=3),
+        run.predict(frame, top=3),
+        run.predict([("e1", "r0", None), ("e2", "r0", None)], top=3),
+    ):
+        assert_same([many], [expected])
+    assert run.predict(frame, top=3).to_pandas().index.tolist() == ["one"] * 3 + ["two"] * 3
+    both = run.predict(["e1", "e2"], top=3)
+    assert both == [*run.predict("e1", top=3), *run.predict("e2", top=3)]
+    kinds = {
+        type(each)
+        for answers in (both, expected, run.complete(top=2), run.score(expected_facts(expected)))
+        for each in answers
+    }
+    assert kinds == {Prediction}
+    with pytest.raises(HarmoniumError, match="lists of names have the same length; given: 2, 3, 1"):
+        run.predict(["e1", "e2"], ["r0", "r1", "r2"])
+
+
+def expected_facts(predictions: list[Prediction]) -> list[tuple[str, str, str]]:
+    return [(each.head, each.relation, each.tail) for each in predictions]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: run.predict("e1", "r0", topp=5), "unknown keyword 'topp'; did you mean 'top'"),
+        (lambda run: run.predict("e1", "r0", columns="a,b,c"), "unknown keyword 'columns'"),
+        (lambda run: run.complete(relations="r0"), "unknown keyword 'relations'; did you mean 'relation'"),
+        (lambda run: run.complete(min_probability=0.5), "unknown keyword 'min_probability'"),
+        (lambda run: run.complete(preset="fast"), "is a run, which is not trained again; drop preset"),
+        (lambda run: run.score([("e1", "r0", "e2")], probability=False), "unknown keyword 'probability'"),
+        (lambda run: run.classify(sed=3), "unknown keyword 'sed'; did you mean 'seed'"),
+    ],
+)
+def test_unknown_keywords_are_errors_that_name_the_nearest(call, message: str) -> None:
+    graph = make_graph()
+    with pytest.raises(HarmoniumError, match=message):
+        call(make_run(graph, untrained(graph)))
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -301,7 +354,7 @@ def test_queries_are_read_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) ->
             yield ask(graph, "e1", "r0", None)
 
     slot, first = next(batches_of_queries(endless()))
-    assert (slot, len(first)) == ("tail", 2)
+    assert (slot, len(first)) == (("tail",), 2)
     assert len(read) <= 3
     names = [("e1", "r0", None), ("e2", "r0", None), ("e3", "r0", None), (None, "r0", "e1"), ("e4", "r0", None)]
     batches = batches_of_queries(ask(graph, *triple) for triple in names)
@@ -325,7 +378,7 @@ def read_back(path: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.csv.gz"])
 def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path: Path, name: str) -> None:
     progress: list[int] = []
-    count = predict_file(run, queries, tmp_path / name, top=3, progress=progress.append)
+    count = harmonium.predict(run, queries, out=tmp_path / name, top=3, progress=progress.append)
     rows = read_back(tmp_path / name)
     assert sum(progress) == len(QUERIES)
     assert len(rows) == count
@@ -337,7 +390,7 @@ def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path:
     for row, (missing, fact, answer) in zip(rows, expected, strict=True):
         assert {column: row[column] for column in COLUMNS} == fact
         known = answer.known or ""
-        assert (row["open"], row["rank"], row["name"], row["known"]) == (missing, str(answer.rank), answer.name, known)
+        assert (row["open"], row["rank"], row["text"], row["known"]) == (missing, str(answer.rank), answer.text, known)
         assert float(row["score"]) == pytest.approx(answer.score, abs=1e-5)
         if answer.probability is None:
             assert row["probability"] == ""
@@ -348,7 +401,7 @@ def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path:
 
 
 def test_answers_are_written_as_rdf(run: Run, queries: Path, tmp_path: Path) -> None:
-    count = predict_file(run, queries, tmp_path / "a.nt", top=2)
+    count = harmonium.predict(run, queries, out=tmp_path / "a.nt", top=2)
     text = (tmp_path / "a.nt").read_text(encoding="utf-8")
     assert text.count("#Statement>") == count == 8
     row = {"head": "a", "relation": "b", "tail": "c"}
@@ -404,11 +457,11 @@ def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:
 def test_an_entity_is_related_to_itself_only_where_the_relation_has_such_facts() -> None:
     facts = ", ".join(f"a{i} near a{(i + 1) % 6}, a{i} like a{(i + 2) % 6}" for i in range(6))
     graph = graph_of(f"{facts}, a0 like a0")
-    types, model = EntityTypes.infer(graph), untrained(graph)
+    run = opened(graph, untrained(graph))
     for relation, allowed in (("near", False), ("like", True)):
         for slot, given in ((Slot.TAIL, {"head": "a3"}), (Slot.HEAD, {"tail": "a3"})):
             query = ask(graph, relation=relation, **given)
-            (answers,) = answer_all(model, graph, slot, query.triple, 20, types=types)
+            (answers,) = best_answers(run, slot, query.triple, typed_candidates(run, slot, one_answer=False), top=20)
             assert ("a3" in {answer.id for answer in answers}) == allowed
 
 
@@ -426,7 +479,7 @@ def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_o
     known = [] if new_only else ["Europe"]
     assert answers(head="x3", relation="in") == known
     assert answers(relation="capital", tail="y3") == ([] if new_only else ["x3"])
-    assert {row["tail"] for row in harmonium.predict(run, head="x3") if row["relation"] == "in"} == set()
+    assert {row.tail for row in harmonium.predict(run, head="x3") if row.relation == "in"} == set()
     assert "Asia" in answers(head="x3", relation="in", typed=False)
     assert {"Europe", "Asia"} <= set(answers(head="z", relation="in"))
     assert len(answers(head="x3", relation="borders")) + new_only >= 1
@@ -435,7 +488,7 @@ def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_o
 def test_second_answers_are_left_out_of_a_file_of_queries_too(tmp_path: Path) -> None:
     run = make_run(graph := graph_of(COUNTRIES), random_model(graph).float())
     (tmp_path / "queries.tsv").write_text("x3\tin\t?\nz\tin\t?\nx4\tcapital\t?\n")
-    predict_file(run, tmp_path / "queries.tsv", tmp_path / "answers.jsonl", probability=False)
+    harmonium.predict(run, tmp_path / "queries.tsv", out=tmp_path / "answers.jsonl", probability=False)
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     by_head = {head: {row["tail"] for row in rows if row["head"] == head} for head in ("x3", "z", "x4")}
     assert (by_head["x3"], by_head["x4"]) == ({"Europe"}, {"y4"})

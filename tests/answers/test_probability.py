@@ -12,29 +12,29 @@ import torch
 from harmonium.answers.calibration import probability
 from harmonium.answers.calibration.calibration_fit import fit_log_odds, fit_slot, judge
 from harmonium.answers.calibration.held_out import HeldOutAnswers
-from harmonium.answers.calibration.probability import Calibration, calibration_for, fit_calibration, optional_floats
+from harmonium.answers.calibration.probability import Calibration, fit_calibration, optional_floats
 from harmonium.answers.calibration.slot_calibration import Kind
-from harmonium.answers.predict import answer_all
+from harmonium.answers.open_run import open_run
+from harmonium.answers.predict import best_answers
 from harmonium.answers.score import score_triples
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import storage
-from small import make_graph, make_run, random_model
+from small import PlainScorer, make_graph, make_run, random_model
 
 COUNT = 60  # entities of the world below
 
 
-class Odds(Scorer):
+class Odds(PlainScorer):
     """A scorer that is right about a world: its scores are the log-odds with which facts were drawn."""
 
     def __init__(self) -> None:
         self.scores = 2 * torch.randn(COUNT, 4, COUNT, generator=torch.Generator().manual_seed(1)) - 4
 
-    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
         head, relation, tail = queries.head, queries.relation, queries.tail
         if slot is Slot.HEAD:
             return self.scores[:, relation, tail].T.clone()
@@ -77,8 +77,8 @@ def test_the_best_answer_to_a_question_without_a_known_one_is_as_often_true_as_s
     scores[torch.arange(n_people), towns] += 2
     tails = torch.cat([torch.full((n_people, n_people), -9.0), scores], dim=1)
 
-    class Guess(Scorer):
-        def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    class Guess(PlainScorer):
+        def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
             return tails[queries.head].clone() if slot is Slot.TAIL else torch.zeros(len(queries), len(names))
 
     fit = fit_slot(Guess(), graph, Slot.TAIL)
@@ -210,12 +210,12 @@ def run() -> Run:
 def test_a_run_is_calibrated_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "_computed", {})
     run = replace(run, path=run.save(tmp_path / "run"))
-    first = calibration_for(run)
+    first = open_run(run).calibration
     assert "calibration.json" in manifest.read(tmp_path / "run").files
     monkeypatch.setattr(probability, "fit_calibration", lambda *_, **__: pytest.fail("fitted again"))
-    assert calibration_for(replace(run, path=None)) == first
+    assert open_run(replace(run, path=None)).calibration == first
     monkeypatch.setattr(manifest, "_computed", {})
-    assert calibration_for(replace(run)) == first
+    assert open_run(replace(run)).calibration == first
 
 
 def damage(text: str) -> list[str]:
@@ -238,20 +238,20 @@ def test_a_calibration_of_something_else_is_fitted_again(run: Run, tmp_path: Pat
     folder = run.save(tmp_path / "run")
     run, file = replace(run, path=folder), folder / "calibration.json"
     monkeypatch.setattr(manifest, "_computed", {})
-    first, good = calibration_for(run), file.read_bytes()
+    first, good = open_run(run).calibration, file.read_bytes()
     for sealed in (False, True):
         record = storage.write(file, damage(good.decode())[number].encode())
         if sealed:
             stored = manifest.read(folder)
             manifest.write(folder, replace(stored, files=stored.files | {file.name: record}))
         monkeypatch.setattr(manifest, "_computed", {})
-        assert calibration_for(run) == first
+        assert open_run(run).calibration == first
         assert file.read_bytes() == good
     with torch.no_grad():
         run.model.entity.mul_(-1).add_(0.3)
     other = Calibration("other", {})
     monkeypatch.setattr(probability, "fit_calibration", lambda *_, **__: other)
-    assert calibration_for(replace(run)) is other
+    assert open_run(replace(run)).calibration is other
 
 
 def symmetric_world(n_entities: int = 24) -> tuple[Odds, Graph]:
@@ -271,7 +271,9 @@ def symmetric_world(n_entities: int = 24) -> tuple[Odds, Graph]:
 def test_a_symmetric_fact_has_one_probability_whichever_way_it_is_asked() -> None:
     """Both directions, as head and as tail, known or not; by facts, by `score` and by the answers to its questions."""
     model, graph = symmetric_world()
-    calibration = fit_calibration(model, graph)
+    run = open_run(make_run(graph, model))
+    vars(run.run)["fingerprint"] = "a table of log-odds"
+    calibration = run.calibration
     assert calibration.symmetric == [0]
     assert {Slot.HEAD, Slot.TAIL} <= set(calibration.fits)
     one_way = Triples.from_rows([[i, 0, j] for i, j in ((0, 1), (2, 9), (4, 20), (5, 6))])
@@ -280,11 +282,11 @@ def test_a_symmetric_fact_has_one_probability_whichever_way_it_is_asked() -> Non
     for reading in readings[1:]:
         assert reading.tolist() == pytest.approx(readings[0].tolist(), rel=1e-4)
     for triples in (one_way, other_way):
-        for fact, expected in zip(score_triples(model, graph, triples, calibration), readings[0].tolist(), strict=True):
-            assert [fact.probability, fact.head_probability] == pytest.approx([expected] * 2, rel=1e-4)
         for slot in (Slot.HEAD, Slot.TAIL):
-            for row, answers in enumerate(answer_all(model, graph, slot, triples, 99, calibration=calibration)):
-                (answer,) = [a for a in answers if a.index == int(triples[slot][row])]
+            rated = [fact.probability for fact in score_triples(run, triples, slot)]
+            assert rated == pytest.approx(readings[0].tolist(), rel=1e-4)
+            for row, answers in enumerate(best_answers(run, slot, triples, top=99)):
+                (answer,) = [a for a in answers if a.id == graph.entities.ids[int(triples[slot][row])]]
                 assert answer.probability == pytest.approx(readings[0][row].item(), rel=1e-4)
 
 

@@ -7,7 +7,8 @@ import re
 import pytest
 import torch
 
-from harmonium.answers.reasons import NO_REASON, Reason, find_reasons, reasons
+from harmonium.answers.open_run import open_run
+from harmonium.answers.reasons import NO_REASON, Reason, find_reasons
 from harmonium.answers.two_step_paths import Path, PathIndex
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
@@ -27,7 +28,7 @@ def run_with_vectors(graph: Graph, vectors: dict[str, list[float]]) -> Run:
 
 
 def reason_of(graph: Graph, *fact: str, vectors: dict[str, list[float]] | None = None) -> Reason:
-    (reason,) = find_reasons(run_with_vectors(graph, vectors or {}), graph.triple(*fact))
+    (reason,) = find_reasons(open_run(run_with_vectors(graph, vectors or {})).evidence, graph.triple(*fact))
     return reason
 
 
@@ -125,7 +126,8 @@ def test_many_facts_at_once() -> None:
     heads, relations = torch.arange(100) % 30, torch.arange(100) % 4
     triples = Triples(heads, relations, (heads * 7 + 3) % 30)
     counted: list[int] = []
-    sentences = reasons(make_run(graph, untrained(graph)), triples, counted.append)
+    evidence = open_run(make_run(graph, untrained(graph))).evidence
+    sentences = [reason.text for reason in find_reasons(evidence, triples, counted.append)]
     assert len(sentences) == sum(counted) == 100
     assert all(sentence and not re.search(r"\n|%s|None", sentence) for sentence in sentences)
-    assert reasons(make_run(graph, untrained(graph)), triples[:0]) == []
+    assert find_reasons(evidence, triples[:0]) == []

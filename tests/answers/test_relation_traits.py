@@ -49,12 +49,3 @@ def test_a_symmetric_relation_that_is_functional_has_one_answer_both_ways(slot: 
     assert one_answer.tolist() == [True, True]
     graph = graph_of(ladder("{i} country X", 20))
     assert RelationTraits.infer(graph).has_one_answer(slot).tolist() == [slot is Slot.TAIL]
-
-
-def test_a_query_is_answered_where_it_has_one_answer_that_is_known() -> None:
-    graph = graph_of(ladder("{i} country X", 20), entities="z")
-    found = RelationTraits.infer(graph)
-    assert found.is_answered(graph, Slot.TAIL, graph.triple("x3", "country", "X"))
-    assert not found.is_answered(graph, Slot.TAIL, graph.triple("z", "country", "X"))
-    assert not found.is_answered(graph, Slot.HEAD, graph.triple("x3", "country", "X"))
-    assert not found.is_answered(graph, Slot.RELATION, graph.triple("x3", "country", "X"))

@@ -21,7 +21,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import History, Run
-from small import make_graph
+from small import PlainScorer, make_graph
 
 MODEL = ModelConfig("distmult", 8)
 
@@ -77,13 +77,13 @@ def test_weights_of_one_change_nothing(name: str) -> None:
     assert FITS[name](model, replace(graph, valid=weigh(graph.valid, 1.0))) == FITS[name](model, graph)
 
 
-class Odds(Scorer):
+class Odds(PlainScorer):
     """Scores that are the log-odds with which facts were drawn."""
 
     def __init__(self) -> None:
         self.scores = 2 * torch.randn(60, 2, 60, generator=torch.Generator().manual_seed(1)) - 4
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
         if slot is Slot.HEAD:
             return self.scores[:, queries.relation, queries.tail].T.clone()
         tails = self.scores[queries.head, queries.relation]

@@ -36,9 +36,7 @@ from attack.damage import (
     wrong_leaves,
 )
 from harmonium.answers.calibration import conformal, fact_probability, probability
-from harmonium.answers.calibration.conformal import answer_sets_for
-from harmonium.answers.calibration.fact_probability import fact_calibration_for
-from harmonium.answers.calibration.probability import calibration_for
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
@@ -77,9 +75,9 @@ def answers(folder: Path) -> dict[str, Any]:
     """What a run says, by everything that is kept in its folder; NaN, which equals nothing, as text."""
     forget()
     run = Run.load(folder)
-    calibration, triples = calibration_for(run), run.graph.test[:5]
-    fits = {typed: fact_calibration_for(run, typed) for typed in (True, False)}
-    sets = answer_sets_for(run)
+    calibration, triples = open_run(run).calibration, run.graph.test[:5]
+    fits = {typed: open_run(run).fact_calibration(typed) for typed in (True, False)}
+    sets = open_run(run).answer_sets()
     return {
         "scores": run.model.score(triples).tolist(),
         "probabilities": str([calibration.of_facts(run.model, run.graph, triples, slot) for slot in calibration.fits]),

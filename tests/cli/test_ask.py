@@ -10,8 +10,8 @@ import pytest
 
 import harmonium
 from command_line import write_graph
-from harmonium.answers.calibration.probability import calibration_for
 from harmonium.answers.classify import label_facts
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
@@ -58,12 +58,13 @@ def test_predict_with_one_name_lists_missing_facts(call, tmp_path: Path) -> None
     run = Run(config, graph, build_model(config.model, 20, 3), History()).save(tmp_path / "run")
     for options, given in ((("--head", "e2"), {"head": "e2"}), (("--tail", "e2"), {"tail": "e2"})):
         expected = harmonium.predict(run, **given, top=4)
-        assert json.loads(call("predict", run, *options, "--top", 4, "--format", "json").out) == expected
+        assert json.loads(call("predict", run, *options, "--top", 4, "--format", "json").out) == expected.records()
         shown = call("predict", run, *options, "--top", 4)
         assert shown.out.startswith("Missing from random")
-        assert all(row["tail"] in shown.words for row in expected)
-    assert json.loads(call("predict", run, "--relation", "r1", "--format", "json").out) == harmonium.predict(
-        run, relation="r1"
+        assert all(row.tail in shown.words for row in expected)
+    assert (
+        json.loads(call("predict", run, "--relation", "r1", "--format", "json").out)
+        == harmonium.predict(run, relation="r1").records()
     )
     none = call("predict", run)
     assert (none.code, "two of head, relation and tail, or one" in none.err) == (2, True)
@@ -115,7 +116,7 @@ def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> Non
 
 
 def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
-    calibration, plot = calibration_for(run), tmp_path / "reliability.png"
+    calibration, plot = open_run(run).calibration, tmp_path / "reliability.png"
     assert json.loads(call("calibrate", run, "--format", "json", "--plot", plot).out) == calibration.to_json()
     assert plot.is_file()
     words = call("calibrate", run).words

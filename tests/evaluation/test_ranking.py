@@ -24,8 +24,7 @@ from harmonium.evaluation.ranking import rank
 from harmonium.model import entity_vectors, gradient_graph
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.scoring import Scorer
-from small import TableScorer, family, make_graph, random_model, random_table
+from small import PlainScorer, TableScorer, family, make_graph, random_model, random_table
 
 
 def brute_force(scorer: TableScorer, graph: Graph, protocol: EvaluateConfig) -> list[float]:
@@ -144,8 +143,8 @@ def test_top_candidates_and_log_normaliser_do_not_depend_on_blocks(block: int, m
 def test_relations_can_be_ranked() -> None:
     graph = make_graph()
 
-    class Oracle(Scorer):
-        def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    class Oracle(PlainScorer):
+        def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
             return torch.nn.functional.one_hot(queries.relation, graph.n_relations).float()
 
     ranks = rank(Oracle(), graph.test, Slot.RELATION, graph.known_answers(Slot.RELATION))
@@ -174,14 +173,17 @@ def test_ranking_never_normalises_the_whole_table(monkeypatch: pytest.MonkeyPatc
     assert max(sizes) == 16
 
 
-class LimitedMemory(Scorer):
+class LimitedMemory(PlainScorer):
     """A scorer that has memory for so many queries at once."""
 
     def __init__(self, model: GradientGraph, limit: int, error: Exception) -> None:
         self.model, self.limit, self.error = model, limit, error
         self.sizes: list[int] = []
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    def n_candidates(self, slot: Slot) -> int:
+        return self.model.n_candidates(slot)
+
+    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
         self.sizes.append(len(queries))
         if len(queries) > self.limit:
             raise self.error

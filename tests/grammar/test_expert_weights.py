@@ -20,19 +20,19 @@ from harmonium.grammar import expert_weights
 from harmonium.grammar.ensemble import Ensemble
 from harmonium.grammar.expert_weights import learn_weights
 from harmonium.model.scoring import Scorer
-from small import TableScorer, make_graph, make_run, random_model
+from small import PlainScorer, TableScorer, make_graph, make_run, random_model
 
 GRAPH = make_graph(n_entities=30, n_relations=2, sizes=(200, 150, 150))
 
 
 @dataclass
-class Scaled(Scorer):
+class Scaled(PlainScorer):
     """Another scale and, for each query, another offset: neither changes what an expert says."""
 
     scorer: Scorer
     scale: float
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
         return self.scale * self.scorer.score_slot(slot, queries) + 1000 * queries.relation[:, None]
 
 

@@ -12,8 +12,8 @@ from harmonium.kernels import dispatch
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, Sum
-from harmonium.model.scoring import Scorer
 from laws import random_triples
+from small import PlainScorer
 
 
 def make_model(reciprocal: bool = False) -> GradientGraph:
@@ -21,8 +21,8 @@ def make_model(reciprocal: bool = False) -> GradientGraph:
 
 
 def test_a_scorer_needs_one_method() -> None:
-    class Ids(Scorer):
-        def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
+    class Ids(PlainScorer):
+        def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
             return torch.arange(4.0).repeat(len(queries), 1)
 
     scorer, queries = Ids(), Triples.from_rows([[0, 0, 2], [1, 0, 3]])

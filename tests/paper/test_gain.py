@@ -13,23 +13,22 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.scoring import Scorer
 from harmonium.paper.gain import Gain, RankChange
 from harmonium.paper.gain import gain as gain_of
-from small import make_graph, make_run, random_model
+from small import PlainScorer, make_graph, make_run, random_model
 
 
 def measure_gain(model: GradientGraph, graph: Graph, split: str = "valid", **options) -> Gain:
     return gain_of(make_run(graph, model), split, device="cpu", **options)
 
 
-class ByDefinition(Scorer):
+class ByDefinition(PlainScorer):
     """Every fact composed, and its H computed from the definition."""
 
     def __init__(self, model: GradientGraph, optimised: bool) -> None:
         self.model, self.optimised = model, optimised
 
-    def score_slot(self, slot: Slot, queries: Triples) -> torch.Tensor:
+    def all_scores(self, slot: Slot, queries: Triples) -> torch.Tensor:
         rows = []
         for i in range(len(queries)):
             n = self.model.n_entities

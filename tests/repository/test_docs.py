@@ -94,7 +94,7 @@ def test_signatures_are_written_as_in_the_source(generate: ModuleType) -> None:
     assert "compose(head: Tensor, relation: Tensor, tail: Tensor) -> Tensor" in dict(
         generate.members(harmonium.Composition)
     )
-    assert {kind.__name__ for kind in generate.result_types(harmonium.predict)} == {"Answer"}
+    assert {kind.__name__ for kind in generate.result_types(harmonium.predict)} == {"Prediction"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import harmonium
-from harmonium.answers.calibration.fact_probability import fact_calibration_for
 from harmonium.answers.calibration.judgement_correction import (
     FILE,
     JudgementCorrection,
     correction_for,
     keep_correction,
 )
+from harmonium.answers.open_run import open_run
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.review.recalibration import Recalibration, fit_correction, recalibrate
@@ -152,7 +152,7 @@ def test_a_correction_is_kept_in_the_run_and_used_by_complete(saved: Path) -> No
         odds = 1.0 + 0.5 * torch.tensor(before[fact]).double().logit() - (0.3 if fact[1] == "r1" else 0)
         assert after[fact] == pytest.approx(odds.sigmoid().item())
     assert len(before.keys() & after.keys()) > 100
-    assert fact_calibration_for(run).uncorrected().correction is None
+    assert open_run(run).fact_calibration().uncorrected().correction is None
     keep_correction(run, None)
     assert probabilities(run) == before
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.answers.reasons import Reason, reasons
+from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
@@ -163,10 +163,10 @@ def test_missing_facts_of_a_relation_are_those_of_complete(random: Explorer) -> 
     expected = harmonium.complete(random.run, "r1", top=10)
     reply = random.missing("r1", 10)
     assert (reply.relations, reply.searched) == (1, 1)
-    assert [(f.head.id, f.tail.id) for f in reply.facts] == [(row["head"], row["tail"]) for row in expected]
-    probabilities = [row["probability"] for row in expected]
+    assert [(f.head.id, f.tail.id) for f in reply.facts] == [(row.head, row.tail) for row in expected]
+    probabilities = [row.probability for row in expected]
     assert [f.probability for f in reply.facts] == pytest.approx(probabilities, rel=1e-4)
-    assert [f.reason for f in reply.facts] == [row["reason"] for row in expected]
+    assert [f.reason for f in reply.facts] == [row.reason for row in expected]
 
 
 def test_missing_facts_of_the_graph_are_new_diverse_and_have_reasons(random: Explorer) -> None:
@@ -181,12 +181,13 @@ def test_missing_facts_of_the_graph_are_new_diverse_and_have_reasons(random: Exp
         f.probability for name in ("r0", "r1", "r2") for f in random.missing(name, 1).facts
     )
     for fact, triple in zip(reply.facts, triples, strict=True):
-        assert [fact.reason] == reasons(random.run, random.graph.triple(*triple))
+        (reason,) = find_reasons(random.opened.evidence, random.graph.triple(*triple))
+        assert fact.reason == reason.text
     assert random.missing(None, 4).facts == reply.facts[:4]
 
 
 def test_a_search_ends_in_time(random: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = MissingFactSearch(random.run, random.candidates, random.fact_calibration, random.known_facts, seconds=-1)
+    search = MissingFactSearch(random.opened, seconds=-1)
     assert search.most_interesting([0, 1, 2], 5) == ([], 0)
     assert search.most_probable(1, 5) == ([], 0)
     clock = iter(range(10**6))

@@ -10,7 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from harmonium.answers.predict import answer_table
+from harmonium.answers.open_run import open_run
+from harmonium.answers.predict import answer
+from harmonium.answers.query import read_queries
 from harmonium.answers.score import score
 from harmonium.config.settings import flatten
 from harmonium.data.graph import Graph
@@ -18,7 +20,7 @@ from harmonium.data.tables.columns import COLUMNS
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.significance import PairedComparison, compare_paired
 from harmonium.model.build import title
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Line, Part, Styled, Table, one_line, percent
 from harmonium.runtime.frames import Tabular
 
@@ -52,7 +54,7 @@ def diff(
 
     >>> harmonium.diff("runs/old", "runs/new").summary
     """
-    runs = open_run(before), open_run(after)
+    runs = Run.of(before), Run.of(after)
     split, facts = _common_facts(runs[0].graph, runs[1].graph)
     if not facts:
         raise HarmoniumError(
@@ -61,9 +63,9 @@ def diff(
         )
     order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(seed))
     chosen = [facts[row] for row in order[: max(1, limit // 2)].sort().values.tolist()]
-    scored = [score(run, chosen, progress=progress) for run in runs]
-    ranks = [torch.tensor([[fact.rank, fact.head_rank] for fact in each], dtype=torch.float64) for each in scored]
-    probabilities = [[fact.probability for fact in each] for each in scored]
+    scored = [[score(run, chosen, side=side, progress=progress) for side in ("tail", "head")] for run in runs]
+    ranks = [torch.tensor([[p.rank for p in side] for side in each], dtype=torch.float64).T for each in scored]
+    probabilities = [[fact.probability for fact in tails] for tails, _ in scored]
     return Difference(
         _name(runs[0]),
         _name(runs[1]),
@@ -272,8 +274,9 @@ def _first_answers(run: Run, queries: Sequence[tuple[str | None, str, str | None
     none = run.graph.train[:0]
     blind = replace(run, graph=replace(run.graph, valid=none, test=none))
     first: list[str | None] = [None] * len(queries)
-    for row in answer_table(blind, list(queries), top=1, new_only=True, probability=False):
-        first[row["question"]] = row["id"]
+    asked = read_queries(list(queries), run.graph)
+    for query, answers in answer(open_run(blind), asked, top=1, new_only=True, probability=False):
+        first[query.row] = answers[0].id if answers else None
     return first
 
 

@@ -16,12 +16,12 @@ import torch
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import NecessaryFacts, find_necessary_facts
 from harmonium.analysis.score_anatomy import Names, ScoreAnatomy, ScoreDetails
-from harmonium.answers.reasons import KnownFacts, find_reasons
-from harmonium.answers.score import split_of
+from harmonium.answers.open_run import open_run
+from harmonium.answers.reasons import find_reasons
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.ranking import rank
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Line, Part, Table, notes, one_line
 
 
@@ -41,7 +41,7 @@ def explain(
 
     >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").necessary
     """
-    run = open_run(run)
+    run = Run.of(run)
     triple = run.graph.triple(head, relation, tail)
     return Explainer(run).explain(triple, count, details, same_relation)
 
@@ -147,12 +147,8 @@ class Explainer:
         return ScoreAnatomy(self.run.model, self.run.graph, self.influence.scorer, self.seed)
 
     @cached_property
-    def known_facts(self) -> KnownFacts:
-        return KnownFacts(self.run.graph)
-
-    @cached_property
     def known(self) -> dict[Slot, KnownAnswers]:
-        return {slot: self.run.graph.known_answers(slot) for slot in (Slot.HEAD, Slot.TAIL)}
+        return {slot: open_run(self.run).known(slot) for slot in (Slot.HEAD, Slot.TAIL)}
 
     @torch.no_grad()
     def explain(
@@ -160,7 +156,7 @@ class Explainer:
     ) -> Explanation:
         """Explain one triple (one row)."""
         graph, anatomy = self.run.graph, self.anatomy
-        known_in = split_of(graph, triple)[0]
+        known_in = graph.splits_of(triple)[0]
         ranks = {
             slot.value: rank(self.influence.scorer, triple, slot, known).values().item()
             for slot, known in self.known.items()
@@ -171,7 +167,7 @@ class Explainer:
             known_in,
             anatomy.form(anatomy.compose(triple)[0].double()).item(),
             ranks,
-            find_reasons(self.run, triple, known=self.known_facts)[0].text,
+            find_reasons(open_run(self.run).evidence, triple)[0].text,
             [NecessaryFact(*row) for row in zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)],
             self._reasons(necessary, count),
             self._notes(known_in, details),

@@ -6,7 +6,7 @@ from typing import Any
 from harmonium.data.checks.contents import describe_graph
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
-from harmonium.run.run import Run, is_run_folder, open_graph, open_run
+from harmonium.run.run import Run, is_run_folder, open_graph
 
 
 def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
 
     >>> harmonium.info("atlas")["graph"]["entities"]
     """
-    source = open_run(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
+    source = Run.of(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
     graph = describe_graph(open_graph(source, **reading))
     return {"run": _describe_run(source), "graph": graph} if isinstance(source, Run) else {"graph": graph}
 

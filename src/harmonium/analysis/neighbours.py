@@ -25,7 +25,7 @@ from harmonium.evaluation.ranking import rank
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Line, Part, Styled, Table, one_line
 from harmonium.runtime.frames import Tabular
 
@@ -48,7 +48,7 @@ def neighbours(
 
     >>> harmonium.neighbours("runs/demo", "Switzerland", "official language", "French")
     """
-    run = open_run(run)
+    run = Run.of(run)
     if slot not in ("head", "tail"):
         raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
     if of not in ("triplets", "entities"):

@@ -18,10 +18,11 @@ from harmonium.analysis.neighbours import nearest_triples
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.calibration.probability import Calibration, calibration_for
+from harmonium.answers.calibration.probability import Calibration
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
-from harmonium.answers.query import identifiers
+from harmonium.answers.open_run import open_run
+from harmonium.answers.prediction import identifiers
 from harmonium.config.settings import Config, EvaluateConfig, describe
 from harmonium.data.checks.diagnosis import diagnose
 from harmonium.data.graph import SPLITS, Graph
@@ -34,7 +35,7 @@ from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest as manifests
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 
 MARK = "harmonium report</title>"  # in every report
 MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the worst are shown
@@ -60,7 +61,7 @@ def report(
 
     >>> harmonium.report("runs/demo")
     """
-    run = open_run(run)
+    run = Run.of(run)
     if out is None and run.path is None:
         raise HarmoniumError("this run is not saved; say where its report goes: out=FILE.html")
     page = check_page(Path(out) if out is not None else Path(run.path or "") / "report.html", MARK)
@@ -112,7 +113,7 @@ def _or_reason(make: Callable[[], Any]) -> Any:
 
 
 def _calibration(run: Run) -> Calibration:
-    calibration = calibration_for(run)
+    calibration = open_run(run).calibration
     if not calibration.fits:
         raise HarmoniumError(f"'{run.graph.name}' has too few validation facts to fit probabilities")
     return calibration
@@ -120,12 +121,11 @@ def _calibration(run: Run) -> Calibration:
 
 def _missing_values(run: Run, progress: Progress | None) -> dict[str, Any]:
     """The most probable missing facts, how many are how probable, and how many hidden facts such a list finds."""
-    rows = complete(run, top=MISSING, progress=progress)
-    names = [run.graph.names_of(run.graph.triple(row["head"], row["relation"], row["tail"]))[0] for row in rows[:SHOWN]]
+    missing = complete(run, top=MISSING, progress=progress)
     return {
-        "missing": list(zip(names, rows, strict=False)),
-        "n_missing": len(rows),
-        "bands": probability_bands(rows),
+        "missing": [(fact.names, fact) for fact in missing[:SHOWN]],
+        "n_missing": len(missing),
+        "bands": probability_bands(missing),
         "hidden": _or_reason(lambda: find_hidden(run, progress=progress)),
     }
 

@@ -22,11 +22,10 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins
-from harmonium.kernels import dispatch
-from harmonium.model.scoring import EmbeddingScorer, Scorer
+from harmonium.model.scoring import Scorer
 
 PER_QUESTION = 10  # answers of each question that are candidates
-BLOCK = 1 << 20  # scores computed at once: 4 MB stay in a processor's cache
+SCORES_AT_ONCE = 1 << 20  # scores computed at once: 4 MB stay in a processor's cache
 MAX_KEPT = 1 << 24  # scores of one relation and side that are kept rather than computed a second time
 MAX_PAIRS = 1 << 35  # of a head and a tail, over all relations; above that the least likely entities are left out,
 MAX_RELATION_PAIRS = 1 << 28  # as they are of one relation above this,
@@ -257,8 +256,7 @@ class _QuestionScores:
     ) -> None:
         self.scorer, self.relation, self.open_slot = search.scorer, relation, OTHER[slot]
         self.given, self.answers = entities[slot], entities[self.open_slot]
-        width = len(self.answers) if isinstance(self.scorer, EmbeddingScorer) else search.types.n_entities
-        self.rows_per_block = max(1, BLOCK // max(1, width))
+        self.rows_per_block = max(1, SCORES_AT_ONCE // max(1, len(self.answers)))
         self.are_kept = keep and len(self.given) * len(self.answers) <= MAX_KEPT
 
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -270,16 +268,7 @@ class _QuestionScores:
     def _compute(self, rows: Tensor) -> Tensor:
         given = self.given[rows]
         questions = Triples(given, torch.full_like(given, self.relation), given)
-        if isinstance(self.scorer, EmbeddingScorer):
-            slot_map = self.scorer.slot_map(self.open_slot, questions)
-            return dispatch.all_scores(self.scorer.form, slot_map, self._vectors)
-        return self.scorer.score_slot(self.open_slot, questions)[:, self.answers]
-
-    @cached_property
-    def _vectors(self) -> Tensor:
-        """(answers, entity_dim)."""
-        assert isinstance(self.scorer, EmbeddingScorer)
-        return self.scorer.entity_vectors.of(self.answers)
+        return self.scorer.score_slot(self.open_slot, questions, self.answers)
 
     @cached_property
     def _kept(self) -> Tensor:

@@ -7,60 +7,68 @@ thresholds are best where half of the facts are false, the probability counts ev
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.probability import calibration_for, optional_floats
+from harmonium.answers.calibration.probability import optional_floats
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.score import Facts
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.tables.columns import COLUMNS
 from harmonium.data.tables.fact_file import read_labelled, read_triples
+from harmonium.data.tables.reading_options import FACT_NAMES as READING
+from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import HarmoniumError
-from harmonium.model.gradient_graph import GradientGraph
-from harmonium.run.run import Run, open_run
+from harmonium.errors import HarmoniumError, refuse_unknown
+from harmonium.model.scoring import Scorer
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table, more_rows, one_line
 from harmonium.runtime.frames import ResultList, index_of
 
-CHUNK = 8192  # triples scored at once
 DRAWS = 50  # attempts among the entities seen in that slot, then as many among all entities
 MINIMUM = 10  # validation facts of a relation required for a threshold of its own
 
 
 def classify(
-    run: Run | str | Path,
-    labelled: str | Path | Sequence[str | Path] | None = None,
+    run: Run | OpenRun | str | Path,
+    labelled: str | Path | Sequence[Any] | None = None,
+    *,
     seed: int = 0,
-    device: str = "auto",
     on_bad: OnBad | SkippedRows = "error",
-    **options: Any,
+    **reading: Unpack[FactReading],
 ) -> Classification:
     """Choose a threshold for each relation on validation facts, and judge them on test facts.
 
     `labelled` is a folder with classification_valid.txt and classification_test.txt, or two such files (or frames, with
-    a column `label`). Default: the run's own splits, with as many false facts made from them. `on_bad` and `options`
+    a column `label`). Default: the run's own splits, with as many false facts made from them. `on_bad` and `reading`
     are those of `score`. `label_facts` applies the thresholds to other facts.
 
     >>> harmonium.classify("runs/demo").metrics["accuracy"]
     """
-    run, skipped = open_run(run), SkippedRows.of(on_bad)
+    refuse_unknown(reading, OPTIONS, READING)
+    opened, skipped = open_run(run), SkippedRows.of(on_bad)
+    graph = opened.graph
     if labelled is not None and not (isinstance(labelled, list | tuple) and not labelled):
         files = _labelled_files(labelled)
-        valid, test = (read_labelled(file, run.graph, skipped, **options) for file in files)
+        valid, test = (read_labelled(file, graph, skipped, **reading) for file in files)
         source = " and ".join(file.name if isinstance(file, Path) else type(file).__name__ for file in files)
     else:
         generator = torch.Generator().manual_seed(seed)
-        valid, test = labelled_split(run.graph, "valid", generator), labelled_split(run.graph, "test", generator)
+        valid, test = labelled_split(graph, "valid", generator), labelled_split(graph, "test", generator)
         source = f"half of them false: another head or tail seen in that slot, seed {seed}"
-    return classify_triples(run.model_on(device), run.graph, valid, test, source=source)
+    return classify_triples(opened.scorer, graph, valid, test, source=source)
+
+
+OPTIONS = tuple(inspect.signature(classify).parameters)[:-1]
 
 
 def _labelled_files(labelled: Any) -> tuple[Any, Any]:
@@ -91,29 +99,30 @@ class LabelledFact:
 
 
 def label_facts(
-    run: Run | str | Path,
+    run: Run | OpenRun | str | Path,
     facts: Facts,
     classification: Classification,
+    *,
     on_bad: OnBad | SkippedRows = "error",
-    **options: Any,
+    **reading: Unpack[FactReading],
 ) -> ResultList[LabelledFact]:
     """Label facts, given and read as those of `score`, by the thresholds of a classification.
 
     >>> label_facts("runs/demo", "facts.tsv", harmonium.classify("runs/demo"))
     """
-    run, skipped = open_run(run), SkippedRows.of(on_bad)
-    calibration, results, kept = calibration_for(run), ResultList[LabelledFact](), list[int]()
-    for batch in read_triples(facts, run.graph, skipped, kept, **options):
-        labels = classification.label(run.model, batch).tolist()
-        probability = calibration.of_facts(run.model, run.graph, batch)
+    opened, skipped = open_run(run), SkippedRows.of(on_bad)
+    results, kept = ResultList[LabelledFact](), list[int]()
+    for batch in read_triples(facts, opened.graph, skipped, kept, **reading):
+        labels = classification.label(opened.scorer, batch).tolist()
+        probability = opened.calibration.of_facts(opened.scorer, opened.graph, batch)
         probabilities = optional_floats(probability, len(batch))
-        results += map(LabelledFact, run.graph.names_of(batch), labels, probabilities)
+        results += map(LabelledFact, opened.graph.names_of(batch), labels, probabilities)
     results.notes, results.index_of_rows = tuple(skipped.notes()), index_of(facts, kept)
     return results
 
 
 def classify_triples(
-    model: GradientGraph,
+    scorer: Scorer,
     graph: Graph,
     valid: tuple[Triples, Tensor],
     test: tuple[Triples, Tensor],
@@ -128,13 +137,13 @@ def classify_triples(
     if labels.all() or not labels.any():
         kind = "true" if labels.any() else "false"
         raise HarmoniumError(f"all {len(labels):,} validation facts are {kind}; a threshold needs both kinds")
-    scores = mean_scores(model, triples)
+    scores = mean_scores(scorer, triples)
     threshold = best_thresholds(scores, labels, torch.zeros_like(triples.relation), 1, scores.median().item()).item()
     n_true, n_false = (triples.relation[mask].bincount(minlength=graph.n_relations) for mask in (labels, ~labels))
     has_threshold = (n_true > 0) & (n_false > 0) & (n_true + n_false >= minimum)
     thresholds = best_thresholds(scores, labels, triples.relation, graph.n_relations, threshold)
     thresholds = torch.where(has_threshold, thresholds, threshold)
-    names, test_scores = graph.relations.titles(), mean_scores(model, test_triples)
+    names, test_scores = graph.relations.titles(), mean_scores(scorer, test_triples)
     return Classification(
         graph.name, source, names, threshold, thresholds, has_threshold, test_scores, test_labels, test_triples.relation
     )
@@ -176,9 +185,9 @@ class Classification(Displayed):
         everything = {"relation": "all", "facts": len(self.labels), "accuracy": self.metrics["accuracy"]}
         return [everything, *({"relation": name, **row} for name, row in self.by_relation().items())]
 
-    def label(self, model: GradientGraph, triples: Triples) -> Tensor:
+    def label(self, scorer: Scorer, triples: Triples) -> Tensor:
         """(n,) bool: whether the score of each triple reaches the threshold of its relation."""
-        return mean_scores(model, triples) >= self.thresholds[triples.relation.cpu()]
+        return mean_scores(scorer, triples) >= self.thresholds[triples.relation.cpu()]
 
     @property
     def margins(self) -> Tensor:
@@ -222,14 +231,11 @@ class Classification(Displayed):
 
 
 @torch.no_grad()
-def mean_scores(model: GradientGraph, triples: Triples) -> Tensor:
-    """(n,) float64 on the CPU: scores without the constant of the form; for a reciprocal model, mean of both directions."""
-    scorer, parts = model.scorer(), []
-    slots = (Slot.HEAD, Slot.TAIL) if scorer.reciprocal else (Slot.TAIL,)
-    for chunk in triples.to(scorer.relations.device).chunks(CHUNK):
-        composed = [scorer.slot_map(slot, chunk).apply(scorer.entity_vectors.of(chunk[slot])) for slot in slots]
-        parts.append(torch.stack([scorer.form(vectors) for vectors in composed]).double().mean(0).cpu())
-    scores = torch.cat(parts)
+def mean_scores(scorer: Scorer, triples: Triples) -> Tensor:
+    """(n,) float64 on the CPU: the mean of the scores of each triple as an answer for its head and for its tail."""
+    scorer = scorer.prepare()
+    triples = triples.to(scorer.device)
+    scores = torch.stack([scorer.score_facts(slot, triples).double() for slot in (Slot.HEAD, Slot.TAIL)]).mean(0).cpu()
     if not scores.isfinite().all():
         raise HarmoniumError("the model gave scores that are not numbers; train again with a smaller learning rate")
     return scores

@@ -1,7 +1,10 @@
 """The most probable missing facts of a graph, of some relations or of one entity: the best of the candidates are kept."""
 
+from __future__ import annotations
+
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,20 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for, uncalibrated_log_odds
+from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.open_or_train import open_or_train
-from harmonium.answers.query import identifiers
+from harmonium.answers.open_run import open_run
+from harmonium.answers.prediction import Prediction, to_predictions
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
 from harmonium.answers.send.result_file import check_path, write_rows
 from harmonium.data.formats.neo4j.address import is_neo4j
 from harmonium.data.graph import Graph
-from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.reading_options import NAMES as READING
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import whole_number
-from harmonium.run.run import Run
+from harmonium.errors import refuse_unknown, whole_number
 from harmonium.runtime import distributed, torchrun
 from harmonium.runtime.distributed import World, run_on_main
 from harmonium.runtime.frames import ResultList
@@ -32,25 +35,26 @@ BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability
 
 def complete(
     graph_or_run: Any,
-    relations: str | Sequence[str] | None = None,
+    relation: str | Sequence[str] | None = None,
+    *,
     top: int = 1000,
     typed: bool = True,
     only_empty: bool = False,
-    out: str | Path | None = None,
-    progress: Callable[[int], None] | None = None,
     reasons: bool = True,
+    out: str | Path | None = None,
+    to: str | None = None,
     preset: str | None = None,
     minutes: float | None = None,
     folder: str | Path | None = None,
     overwrite: bool = False,
-    to: str | None = None,
-    **options: Any,
-) -> ResultList[dict[str, Any]]:
-    """The most probable facts that a graph lacks, of some relations or (default) of all, most probable first.
+    progress: Callable[[int], None] | None = None,
+    **reading: Any,
+) -> ResultList[Prediction]:
+    """The most probable facts that a graph lacks, of one or several relations or (default) of all, most probable first.
 
-    A run, or a graph as `load` reads it with these `options`. A graph is trained on first: rows of a file that cannot be
-    used are skipped, `preset` and `minutes` are those of `train`, the run is kept in `folder` (default: runs/NAME), and
-    one on the same facts is used again unless `overwrite`.
+    A run, or a graph as `load` reads it (`reading`: columns, delimiter, ...). A graph is trained on first: rows of a file
+    that cannot be used are skipped, `preset` and `minutes` are those of `train`, the run is kept in `folder` (default:
+    runs/NAME), and one on the same facts is used again unless `overwrite`.
 
     `typed` keeps to entities that could fill the slot, by the types that the graph states and those inferred from all
     slots that an entity fills; `only_empty` to (head, relation, ?) without any known answer. A fact of a symmetric
@@ -62,45 +66,44 @@ def complete(
     >>> harmonium.complete("facts.csv", out="missing.csv")
     >>> harmonium.complete("runs/demo", "borders", top=20)
     """
+    check_target(to, out)
+    refuse_unknown(reading, OPTIONS, READING)
+    allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
+    opened = open_run(
+        open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
+    )
+    run, names = opened.run, [relation] if isinstance(relation, str) else relation
+    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
+    with distributed.process_group() as world:
+        calibration = run_on_main(world, lambda: opened.fact_calibration(typed, progress))
+        search = opened.search(typed, only_empty)
+        missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
+    if torchrun.rank() > 0:
+        return ResultList(missing.predictions(run.graph))
+    why = find_reasons(opened.evidence, missing.triples, progress) if reasons else None
+    predictions = ResultList(missing.predictions(run.graph, reasons=why), f"missing from {run.graph.name}")
+    rows = predictions.records()
+    if to is not None:
+        send(to, rows, run, out, allow_internal)
+    if out is not None and (to is None or is_neo4j(to)):
+        rounded = ({name: _round(cell) for name, cell in row.items()} for row in rows)
+        write_rows(out, rounded, str(run.path))
+    return predictions
+
+
+OPTIONS = tuple(inspect.signature(complete).parameters)[:-1]
+
+
+def check_target(to: str | None, out: str | Path | None) -> None:
+    """Refuse a file or database that cannot be written before any work is done."""
     check_destination(to, out)
     if out is not None and (to is None or is_neo4j(to)):
         check_path(out)
-    run = open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **options)
-    names = [relations] if isinstance(relations, str) else relations
-    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
-    with distributed.process_group() as world:
-        calibration = run_on_main(world, lambda: fact_calibration_for(run, typed, progress))
-        search = CandidateSearch.prepare(run.model, run.graph, typed=typed, only_empty=only_empty)
-        missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
-    is_main = torchrun.rank() == 0
-    rows = missing.to_rows(run.graph, find_reasons(run, missing.triples, progress) if reasons and is_main else None)
-    if to is not None and is_main:
-        send(to, rows, run, out, bool(options.get("allow_internal")))
-    if out is not None and (to is None or is_neo4j(to)) and is_main:
-        rounded = ({name: _round(cell) for name, cell in row.items()} for row in rows)
-        write_rows(out, rounded, str(run.path))
-    return ResultList(rows, f"missing from {run.graph.name}")
 
 
 def _round(cell: Any) -> Any:
     """Numbers of a list to be read: four digits after the point."""
     return round(cell, 4) if isinstance(cell, float) else cell
-
-
-def missing_facts_of(
-    run: Run,
-    slot: Slot,
-    name: str,
-    top: int = 10,
-    typed: bool = True,
-    progress: Callable[[int], None] | None = None,
-) -> ResultList[dict[str, Any]]:
-    """The most probable facts of one entity, as head or as tail, that the graph lacks; rows as those of `complete`."""
-    given = slot, run.graph.entities.index(name)
-    calibration = fact_calibration_for(run, typed, progress)
-    search = CandidateSearch.prepare(run.model, run.graph, typed=typed)
-    missing = find_missing(search, None, top, calibration, given)
-    return ResultList(missing.to_rows(run.graph), f"missing facts of {name}")
 
 
 @dataclass(frozen=True)
@@ -114,28 +117,17 @@ class MissingFacts:
     def __len__(self) -> int:
         return len(self.triples)
 
-    def to_rows(self, graph: Graph, reasons: Sequence[Reason] | None = None) -> list[dict[str, Any]]:
-        """One row for each fact.
-
-        head, relation, tail (identifiers), probability, known_answers (tails that the graph has for this head and
-        relation: 0 is an empty slot), reason (if there are reasons), rank, score, and text: the names.
-        """
-        known = graph.known_answers(Slot.TAIL, queries=self.triples).of(self.triples)[0]
-        columns = {
-            "probability": optional_floats(self.probabilities, len(self)),
-            "known_answers": known.bincount(minlength=len(self)).tolist(),
-            **({} if reasons is None else {"reason": [reason.text for reason in reasons]}),
-            "rank": list(range(1, len(self) + 1)),
-            "score": self.scores.tolist(),
-            "text": [", ".join(names) for names in graph.names_of(self.triples)],
-        }
-        rows = [
-            dict(zip(COLUMNS, identifiers(graph, triple), strict=True)) for triple in self.triples.to_rows().tolist()
-        ]
-        for name, column in columns.items():
-            for row, cell in zip(rows, column, strict=True):
-                row[name] = cell
-        return rows
+    def predictions(
+        self, graph: Graph, open_slot: Slot = Slot.TAIL, reasons: Sequence[Reason] | None = None
+    ) -> list[Prediction]:
+        """One for each fact; the rank is its place in the list."""
+        texts = [None] * len(self) if reasons is None else [reason.text for reason in reasons]
+        ranks, rated = (
+            [float(place) for place in range(1, len(self) + 1)],
+            optional_floats(self.probabilities, len(self)),
+        )
+        columns = self.scores.tolist(), ranks, rated, [None] * len(self), texts
+        return to_predictions(graph, self.triples.to_rows().tolist(), open_slot, *columns)
 
 
 @dataclass(frozen=True)
@@ -147,9 +139,9 @@ class ProbabilityBand:
     expected: float  # true ones, by their probabilities
 
 
-def probability_bands(rows: Sequence[Mapping[str, Any]]) -> list[ProbabilityBand]:
+def probability_bands(facts: Sequence[Prediction]) -> list[ProbabilityBand]:
     """How many facts are how probable; empty without probabilities."""
-    probabilities = [row["probability"] for row in rows if row["probability"] is not None]
+    probabilities = [fact.probability for fact in facts if fact.probability is not None]
     bands, high = [], math.inf
     for low in BANDS if probabilities else ():
         inside = [probability for probability in probabilities if low <= probability < high]

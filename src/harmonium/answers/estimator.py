@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harmonium.answers.calibration.probability import calibration_for
 from harmonium.answers.classify import Classification, classify_triples, labelled_split
-from harmonium.answers.predict import answer_table
+from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.prediction import Prediction
 from harmonium.config.setting_values import Overrides, full_key, full_keys
 from harmonium.config.settings import Config
 from harmonium.data.datasets import load
@@ -126,7 +126,7 @@ class LinkPredictor:
         """Thresholds of the relations, by validation facts (training facts, where there are none) and as many false ones."""
         split, seed = "valid" if len(self.graph_.valid) else "train", self.run_.config.train.seed
         labelled = labelled_split(self.graph_, split, torch.Generator().manual_seed(seed))
-        return classify_triples(self.run_.model, self.graph_, labelled, labelled)
+        return classify_triples(self._opened.scorer, self.graph_, labelled, labelled)
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
         """(n,): whether each fact is labelled true, by thresholds fitted on validation facts and sampled negatives."""
@@ -134,7 +134,7 @@ class LinkPredictor:
         classifier = self.classifier_ or self._thresholds()
         labels = np.zeros(len(seen), dtype=bool)
         if len(triples):
-            labels[seen] = classifier.label(self.run_.model, triples).numpy()
+            labels[seen] = classifier.label(self._opened.scorer, triples).numpy()
         return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -146,7 +146,7 @@ class LinkPredictor:
         triples, seen = self._triples(X)
         true = np.zeros(len(seen))
         if len(triples):
-            probability = calibration_for(self.run_).of_facts(self.run_.model, self.graph_, triples)
+            probability = self._opened.calibration.of_facts(self._opened.scorer, self.graph_, triples)
             if probability is None or probability.isnan().any():
                 raise HarmoniumError(
                     "too few validation facts to fit probabilities, or scores that say nothing about them; fit on more "
@@ -166,13 +166,18 @@ class LinkPredictor:
         triples, seen = self._triples(X)
         if not len(triples):
             return 0.0
-        evaluation = evaluate_scorer(self.run_.model, replace(self.graph_, test=triples))
+        evaluation = evaluate_scorer(self._opened.scorer, replace(self.graph_, test=triples))
         return evaluation.metrics["mrr"] * float(seen.mean())
 
-    def answer(self, X: Any, top: int = 10, new_only: bool = False) -> ResultList[dict[str, Any]]:
+    def answer(self, X: Any, top: int = 10, new_only: bool = False) -> ResultList[Prediction]:
         """The best answers to each row, in which one of head, relation and tail is missing; `to_frame()` makes a table."""
         self._check_fitted()
-        return answer_table(self.run_, X, top, new_only)
+        answers: ResultList[Prediction] = self.run_.predict(X, top=top, new_only=new_only)
+        return answers
+
+    @property
+    def _opened(self) -> OpenRun:
+        return open_run(self.run_)
 
     def _triples(self, X: Any) -> tuple[Triples, NDArray[np.bool_]]:
         """The facts of a table whose names are all known, and which rows (n,) those are."""

@@ -15,7 +15,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import PARTS, Evaluation, evaluate_scorer
 from harmonium.evaluation.experts import check_same_facts, combine_experts
 from harmonium.evaluation.facts_to_rank import graph_to_rank
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime import distributed
 from harmonium.runtime.frames import ResultList
 
@@ -61,7 +61,7 @@ def evaluate(
         raise HarmoniumError(f"by is one of {', '.join(PARTS)}, not '{by}'")
     if isinstance(data, str) and data in SPLITS and not Path(data).exists():
         data, protocol = None, {"split": data, **protocol}
-    runs = [open_run(each) for each in ([run] if isinstance(run, AnyRun) else run)]
+    runs = [Run.of(each) for each in ([run] if isinstance(run, AnyRun) else run)]
     if not runs:
         raise HarmoniumError("evaluate needs at least one run")
     reading, protocol = split_keywords(protocol)

@@ -1,7 +1,10 @@
 """The run to ask: one that is given or in a folder, or one trained on a graph first."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,22 @@ from harmonium.training.train import train
 MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
 
 
+class Steps:
+    """What `open_or_train` tells of its steps, for whoever shows them; here nobody."""
+
+    def reading(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def has_read(self, graph: Graph) -> None: ...
+
+    def uses_again(self, run: Run) -> None: ...
+
+    def training(self) -> AbstractContextManager[Callable[[Progress], None] | None]:
+        return nullcontext()
+
+    def has_trained(self, run: Run) -> None: ...
+
+
 def open_or_train(
     source: Any,
     *,
@@ -24,7 +43,7 @@ def open_or_train(
     minutes: float | None = None,
     folder: str | Path | None = None,
     overwrite: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    tell: Steps | None = None,
     **options: Any,
 ) -> Run:
     """A run as it is or from its folder; on anything else that `load` reads (`options`), a model is trained first.
@@ -32,13 +51,33 @@ def open_or_train(
     Rows of a file that cannot be used are skipped. The run is saved in `folder` (default for a name or path: runs/NAME),
     where one on the same facts is used again.
     """
-    if isinstance(source, Run):
-        return source
-    if is_run_folder(source):
-        return Run.load(source)
-    graph, folder = read_graph(source, **options), folder or run_folder(source)
+    if isinstance(source, Run) or is_run_folder(source):
+        training = {"preset": preset, "minutes": minutes, "folder": folder, "overwrite": overwrite or None} | options
+        training.pop("allow_internal", None)  # it may be meant for where facts are sent
+        if given := [name for name, value in training.items() if value is not None]:
+            raise HarmoniumError(f"{_described(source)} is a run, which is not trained again; drop {_option(given[0])}")
+        return Run.of(source)
+    tell = tell or Steps()
+    with tell.reading():
+        graph, folder = read_graph(source, **options), folder or run_folder(source)
+    tell.has_read(graph)
     earlier = None if folder is None or overwrite else earlier_run(Path(folder), graph, preset, minutes)
-    return earlier or train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
+    if earlier is not None:
+        tell.uses_again(earlier)
+        return earlier
+    with tell.training() as progress:
+        run = train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
+    tell.has_trained(run)
+    return run
+
+
+def _option(name: str) -> str:
+    """A keyword, and how the command line calls it."""
+    return f"{name} (--{'run' if name == 'folder' else name.replace('_', '-')})"
+
+
+def _described(source: Any) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else repr(source)
 
 
 def is_run_folder(source: Any) -> bool:

@@ -1,248 +1,318 @@
-"""Answer open queries: the best candidates for the open slot, with their probability."""
+"""Answer queries: the best candidates for the open slot, or the facts with a name that the graph lacks."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
 from numbers import Number
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.conformal import answer_sets_for
-from harmonium.answers.calibration.held_out import are_known, exclude, with_candidates
-from harmonium.answers.calibration.probability import Calibration, calibration_for
-from harmonium.answers.complete import complete, missing_facts_of
-from harmonium.answers.query import Answer, Query, ask, identifiers, read_queries, vocabulary
-from harmonium.answers.relation_traits import RelationTraits, false_answers
+from harmonium.answers.calibration.held_out import exclude, with_candidates
+from harmonium.answers.calibration.probability import optional_floats
+from harmonium.answers.complete import find_missing
+from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.prediction import Prediction, to_predictions, vocabulary
+from harmonium.answers.query import Query, ask, read_queries
 from harmonium.answers.send.result_file import write_rows
 from harmonium.data.compressed import numbered_lines
-from harmonium.data.entity_types import EntityTypes
-from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.index import CsrIndex, KnownAnswers
-from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.graph import Graph
 from harmonium.data.tables.fact_file import CHUNK
+from harmonium.data.tables.reading_options import FACT_NAMES as READING
+from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
-from harmonium.data.vocabulary import Vocabulary
-from harmonium.errors import HarmoniumError, error_at, whole_number
+from harmonium.errors import HarmoniumError, error_at, refuse_unknown, whole_number
 from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
-from harmonium.model.scoring import Scorer
-from harmonium.run.run import Run, open_run
-from harmonium.runtime.frames import ResultList
+from harmonium.run.run import Run
+from harmonium.runtime.frames import ResultList, index_of
 
 Pairs = tuple[Tensor, Tensor]  # (row of a query, candidate)
+Allowed = Callable[[Triples], Pairs]  # the only candidates of each of some queries
+Names = Sequence[str] | str | Path
+
+
+@overload
+def predict(
+    run: Run | OpenRun | str | Path, head: Any = None, relation: Any = None, tail: Any = None, *, out: None = None,
+    top: int = 10, new_only: bool = False, typed: bool = True, among: Names | None = None, probability: bool = True,
+    coverage: float | None = None, progress: Callable[[int], None] | None = None,
+    on_bad: OnBad | SkippedRows = "error", **reading: Unpack[FactReading],
+) -> ResultList[Prediction]: ...  # fmt: skip
+
+
+@overload
+def predict(
+    run: Run | OpenRun | str | Path, head: Any = None, relation: Any = None, tail: Any = None, *, out: str | Path,
+    top: int = 10, new_only: bool = False, typed: bool = True, among: Names | None = None, probability: bool = True,
+    coverage: float | None = None, progress: Callable[[int], None] | None = None,
+    on_bad: OnBad | SkippedRows = "error", **reading: Unpack[FactReading],
+) -> int: ...  # fmt: skip
 
 
 def predict(
-    run: Run | str | Path,
+    run: Run | OpenRun | str | Path,
     head: Any = None,
-    relation: str | None = None,
-    tail: str | None = None,
+    relation: Any = None,
+    tail: Any = None,
+    *,
     top: int = 10,
     new_only: bool = False,
     typed: bool = True,
-    among: Sequence[str] | str | Path | None = None,
+    among: Names | None = None,
     probability: bool = True,
-    progress: Callable[[int], None] | None = None,
     coverage: float | None = None,
-) -> ResultList[Answer | Any]:
-    """The best answers (`Answer`) to a query by name with one open slot, and the probability that each is true.
+    out: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    on_bad: OnBad | SkippedRows = "error",
+    **reading: Unpack[FactReading],
+) -> ResultList[Prediction] | int:
+    """The best answers to queries, best first, each with the probability that it is true.
 
-    `typed` keeps only entities that could fill the slot, by the types that the graph states and those inferred from all
-    slots that an entity fills, and no second answer where a relation has one and it is known (a country is on one
-    continent); `among` only those of a list, or of a file with one name per line, whatever their type.
-    The first call for a run takes longer, as it fits the probabilities. `predict_file` answers many.
+    What is asked:
+    - two names: what could fill the third slot (any slot may be the open one);
+    - one name, a head, a tail or a relation: its most probable facts that the graph lacks;
+    - lists of names, such as several heads: a query for each;
+    - a table in place of the head (a frame, a list of (head, relation, tail) with one of them None, or a file given as a
+      `Path`): a query for each row. The rows of `to_pandas()` have the index of the query's row in a pandas frame.
+      `on_bad` and `reading` (columns, delimiter, ...) say how to read it, as for `load`.
 
-    With one name alone, a head, a tail or a relation: its most probable facts that the graph lacks, as rows like those
-    of `complete`.
+    Options: `top` answers to each query; `new_only` leaves out known facts; `typed` keeps only entities that could fill the
+    slot, by the types that the graph states and those inferred from all slots that an entity fills, and no second answer
+    where a relation has one and it is known (a country is on one continent); `among` only candidates of a list, or of a
+    file with one name per line, whatever their type; `coverage=0.9` instead of `top` a set of new answers that holds the
+    answer that the graph lacks nine times of ten (conformal.py). With `out` the answers are written to that file as they
+    come, and their number is returned.
 
-    With a table in place of the head (a frame, or a list of (head, relation, tail), one of them None): the best answers to
-    each of its rows, as rows with the number of the question.
-
-    With a `coverage` (conformal.py): instead of the `top` answers a set of new ones that holds the answer of a fact that
-    the graph does not have yet, in so many of all such cases.
+    The first call for a run takes longer: it is opened, and probabilities are fitted, once.
 
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="official language")
     >>> harmonium.predict("runs/demo", head="Switzerland")
-    >>> harmonium.predict("runs/demo", pandas.DataFrame({"head": ["Switzerland", "Peru"], "relation": "borders"}), top=3)
+    >>> harmonium.predict("runs/demo", head=["Switzerland", "Peru"], relation="borders", top=3)
+    >>> harmonium.predict("runs/demo", pandas.DataFrame({"head": ["Switzerland", "Peru"], "relation": "borders"}))
     >>> harmonium.predict("runs/demo", head="Switzerland", relation="borders", coverage=0.9)
     """
-    run = open_run(run)
-    if not isinstance(head, str | Number | None):
-        if relation is not None or tail is not None or among is not None or coverage is not None:
-            raise HarmoniumError(
-                "a table of questions has columns for head, relation and tail; give no others beside it"
-            )
-        answered: ResultList[Any] = answer_table(run, head, top, new_only, typed, probability, progress)
-        return answered
-    head = str(head) if isinstance(head, Number) else head
-    n_names = 3 - [head, relation, tail].count(None)
-    if not n_names:
-        raise HarmoniumError("give two of head, relation and tail, or one of them for its most probable missing facts")
-    if n_names == 1:
-        if among is not None or coverage is not None:
-            name = "candidates (among)" if among is not None else "a coverage"
-            raise HarmoniumError(f"{name} goes with a query of two names; drop it, or give a second name")
-        missing: ResultList[Any] = missing_facts(run, head, relation, tail, top, typed, progress)
-        return missing
-    query = ask(run.graph, head, relation, tail)
-    allowed = _candidate_ids(run.graph, query.slot, among)
-    calibration = calibration_for(run, progress) if probability else None
-    types = EntityTypes.infer(run.graph) if typed and among is None else None
-    traits = RelationTraits.infer(run.graph) if types else None
-    if coverage is not None:
-        _refuse_among(among)
-        answers = answer_sets(run, query.slot, query.triple, coverage, calibration, types, progress)
-        return ResultList(next(answers), query.text)
-    rules = allowed, types, traits
-    answers = answer_all(run.model, run.graph, query.slot, query.triple, top, new_only, calibration, *rules)
-    return ResultList(next(answers), query.text)
+    opened, skipped = open_run(run), SkippedRows.of(on_bad)
+    is_table = not _are_names(head)
+    refuse_unknown(reading, OPTIONS, READING if is_table else ())
+    queries: Iterable[Query]
+    if is_table:
+        if relation is not None or tail is not None:
+            raise HarmoniumError("a table of queries has columns for head, relation and tail; give no others beside it")
+        queries = read_queries(head, opened.graph, skipped, **reading)
+    else:
+        queries = _queries_by_name(opened.graph, head, relation, tail)
+        if probability and any(len(query.open) == 1 for query in queries):
+            opened.calibrate(progress)
+        progress = None  # the queries of a table are counted
+    answers = answer(
+        opened,
+        queries,
+        top=top,
+        new_only=new_only,
+        typed=typed,
+        among=among,
+        probability=probability,
+        coverage=coverage,
+    )
+    if out is not None:
+        rows = (each.to_json() for _, best in _counted(answers, progress) for each in best)
+        return write_rows(out, rows, str(opened.run.path))
+    predictions: ResultList[Prediction] = ResultList()
+    positions: list[int] = []
+    for query, best in _counted(answers, progress):
+        predictions += best
+        positions += [query.row] * len(best)
+        predictions.title = query.text
+    if len(set(positions)) > 1 or is_table:
+        predictions.title = ""
+    predictions.notes, predictions.index_of_rows = tuple(skipped.notes()), index_of(head, positions)
+    return predictions
 
 
-def answer_table(
-    run: Run,
-    questions: Any,
+OPTIONS = tuple(inspect.signature(predict).parameters)[:-1]
+
+
+def _counted(
+    answers: Iterator[tuple[Query, list[Prediction]]], progress: Callable[[int], None] | None
+) -> Iterator[tuple[Query, list[Prediction]]]:
+    for each in answers:
+        yield each
+        if progress:
+            progress(1)
+
+
+def _are_names(head: Any) -> bool:
+    """Whether the first argument is a name, none, or a list of names; or else a table of queries."""
+    values = _listed(head)
+    return values is not None and all(isinstance(value, str | Number | None) for value in values)
+
+
+def _listed(names: Any) -> list[Any] | None:
+    """A name or several as a list; None for anything with rows."""
+    if isinstance(names, str | Number | None):
+        return [names]
+    if isinstance(names, list | tuple):
+        return list(names)
+    if getattr(names, "ndim", 2) == 1 or type(names).__name__ == "Series":  # of numpy, pandas or polars
+        return list(names.tolist() if hasattr(names, "tolist") else names.to_list())
+    return None
+
+
+def _queries_by_name(graph: Graph, head: Any, relation: Any, tail: Any) -> list[Query]:
+    """One query for each row of the lists of names; a single name goes with all rows."""
+    columns = [_listed(names) for names in (head, relation, tail)]
+    if any(column is None for column in columns):
+        raise HarmoniumError(
+            "give names or lists of names for head, relation and tail; a table goes in place of the head"
+        )
+    lists = [column for column in columns if column is not None]
+    count = max(len(column) for column in lists)
+    if any(len(column) not in (1, count) for column in lists):
+        raise HarmoniumError(
+            f"lists of names have the same length; given: {', '.join(str(len(each)) for each in lists)}"
+        )
+    rows = zip(*(column if len(column) == count else column * count for column in lists), strict=True)
+    return [replace(ask(graph, *row), row=number) for number, row in enumerate(rows)]
+
+
+def answer(
+    opened: OpenRun,
+    queries: Iterable[Query],
+    *,
     top: int = 10,
     new_only: bool = False,
     typed: bool = True,
+    among: Names | None = None,
     probability: bool = True,
-    progress: Callable[[int], None] | None = None,
-) -> ResultList[dict[str, Any]]:
-    """The best answers to each row of a table, in which one of head, relation and tail is missing.
+    coverage: float | None = None,
+) -> Iterator[tuple[Query, list[Prediction]]]:
+    """Each query with its best answers, in order: what every way to ask goes through. The options are those of `predict`.
 
-    Rows have the number of the `question` from 0, the names that it gives, and the rank, id, name, ... of an answer.
+    Memory holds a batch of queries with the same open slots.
     """
-    queries = list(read_queries(questions, run.graph))
-    calibration = calibration_for(run, progress) if probability else None
-    types = EntityTypes.infer(run.graph) if typed else None
-    traits = RelationTraits.infer(run.graph) if types else None
-    rows: list[list[dict[str, Any]]] = [[] for _ in queries]
-    for slot in Slot:
-        numbers = [number for number, query in enumerate(queries) if query.slot is slot]
-        if not numbers:
-            continue
-        triples = Triples.cat([queries[number].triple for number in numbers])
-        answers = answer_all(
-            run.model, run.graph, slot, triples, top, new_only, calibration, types=types, traits=traits
-        )
-        for number, best in zip(numbers, answers, strict=True):
-            names = run.graph.names_of(queries[number].triple)[0]
-            given = {"question": number, **dict(zip(COLUMNS, names, strict=True)), slot.value: None}
-            rows[number] = [given | answer.to_json() for answer in best]
-    return ResultList(row for answers_to_one in rows for row in answers_to_one)
+    if among is not None and coverage is not None:
+        raise HarmoniumError("an answer set needs all candidates: give a coverage or candidates (among), not both")
+    listed: dict[Slot, Allowed] = {}
+    for open_slots, batch in batches_of_queries(queries):
+        triples = Triples.cat([query.triple for query in batch])
+        if len(open_slots) == 2:
+            if among is not None or coverage is not None:
+                name = "candidates (among)" if among is not None else "a coverage"
+                raise HarmoniumError(f"{name} goes with a query of two names; drop it, or give a second name")
+            answers: Iterator[list[Prediction]] = (
+                missing_facts(opened, query, top, typed, probability) for query in batch
+            )
+        elif coverage is not None:
+            answers = answer_sets(opened, open_slots[0], triples, coverage, typed, probability)
+        else:
+            (slot,), allowed = open_slots, None
+            if among is not None:
+                allowed = listed.get(slot) or listed.setdefault(slot, listed_candidates(opened.graph, slot, among))
+            elif typed and slot is not Slot.RELATION:
+                allowed = typed_candidates(opened, slot)
+            answers = best_answers(opened, slot, triples, allowed, top=top, new_only=new_only, probability=probability)
+        yield from zip(batch, answers, strict=True)
+
+
+def batches_of_queries(queries: Iterable[Query]) -> Iterator[tuple[tuple[Slot, ...], list[Query]]]:
+    """Queries in their order; consecutive ones with the same open slots form batches."""
+    for open_slots, group in groupby(queries, key=lambda query: query.open):
+        while batch := list(islice(group, CHUNK)):
+            yield open_slots, batch
 
 
 def missing_facts(
-    run: Run,
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
-    top: int = 10,
-    typed: bool = True,
-    progress: Callable[[int], None] | None = None,
-) -> ResultList[dict[str, Any]]:
-    """The most probable facts with one given name that the graph lacks; rows as those of `complete`."""
-    if relation is not None:
-        return complete(run, relation, top, typed, progress=progress)
-    slot, name = (Slot.TAIL, tail) if head is None else (Slot.HEAD, head)
-    assert name is not None, "one name is given"
-    return missing_facts_of(run, slot, name, top, typed, progress)
-
-
-def predict_file(
-    run: Run | str | Path,
-    queries: Any,
-    out: str | Path,
-    top: int = 10,
-    new_only: bool = False,
-    typed: bool = True,
-    among: Sequence[str] | str | Path | None = None,
-    probability: bool = True,
-    progress: Callable[[int], None] | None = None,
-    coverage: float | None = None,
-    on_bad: OnBad | SkippedRows = "error",
-    **options: Any,
-) -> int:
-    """Answer every query of a file (one of head, relation and tail is '?') into another file; returns the row count.
-
-    With a `coverage` the answers are those of `predict` with it. Queries may also be a list or a frame; `on_bad` and
-    `options` are those of `harmonium.score`.
-
-    >>> predict_file("runs/demo", "questions.tsv", "answers.parquet", top=5, new_only=True)
-    """
-    run = open_run(run)
-    graph, calibration = run.graph, calibration_for(run) if probability else None
-    types = EntityTypes.infer(graph) if typed and among is None else None
-    traits = RelationTraits.infer(graph) if types else None
-    if coverage is not None:
-        _refuse_among(among)
-
-    @cache  # a file of candidates is read once per slot
-    def allowed(slot: Slot) -> Tensor | None:
-        return _candidate_ids(graph, slot, among)
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for slot, batch in batches_of_queries(read_queries(queries, graph, on_bad, **options)):
-            triples = Triples.cat([query.triple for query in batch])
-            if coverage is None:
-                rules = allowed(slot), types, traits
-                answers = answer_all(run.model, graph, slot, triples, top, new_only, calibration, *rules)
-            else:
-                answers = answer_sets(run, slot, triples, coverage, calibration, types)
-            for query, best_answers in zip(batch, answers, strict=True):
-                yield from answer_rows(graph, query, best_answers)
-                if progress:
-                    progress(1)
-
-    return write_rows(out, rows(), str(run.path))
+    opened: OpenRun, query: Query, top: int = 10, typed: bool = True, probability: bool = True
+) -> list[Prediction]:
+    """The most probable facts with one given name that the graph lacks."""
+    (given,) = (slot for slot in Slot if slot not in query.open)
+    index, calibration = int(query.triple[given]), opened.fact_calibration(typed) if probability else None
+    find = partial(find_missing, opened.search(typed), top=top, calibration=calibration)
+    missing = find([index]) if given is Slot.RELATION else find(given=(given, index))
+    return missing.predictions(opened.graph, Slot.HEAD if given is Slot.TAIL else Slot.TAIL)
 
 
 def answer_sets(
-    run: Run,
+    opened: OpenRun, slot: Slot, queries: Triples, coverage: float, typed: bool = True, probability: bool = True
+) -> Iterator[list[Prediction]]:
+    """The answer set of each query with `slot` open: new answers only, best first (conformal.py)."""
+    types = opened.types if typed else None
+    sizes, are_typed = opened.answer_sets().sizes(opened.scorer, opened.graph, slot, queries, coverage, types)
+    for query, size, is_typed in zip(queries.chunks(1), sizes.tolist(), are_typed.tolist(), strict=True):
+        allowed = typed_candidates(opened, slot, one_answer=False) if is_typed else None
+        yield from best_answers(opened, slot, query, allowed, top=size, new_only=True, probability=probability)
+
+
+def best_answers(
+    opened: OpenRun,
     slot: Slot,
     queries: Triples,
-    coverage: float,
-    calibration: Calibration | None = None,
-    types: EntityTypes | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[list[Answer]]:
-    """The answer set of each query with `slot` open: new answers only, best first (conformal.py)."""
-    sizes, are_typed = answer_sets_for(run, progress).sizes(run.model, run.graph, slot, queries, coverage, types)
-    rejected = false_answers(run.graph, slot)
-    for query, size, typed in zip(queries.chunks(1), sizes.tolist(), are_typed.tolist(), strict=True):
-        kept_types = types if typed else None
-        yield from answer_all(
-            run.model, run.graph, slot, query, size, True, calibration, types=kept_types, rejected=rejected
-        )
+    allowed: Allowed | None = None,
+    *,
+    top: int = 10,
+    new_only: bool = False,
+    probability: bool = True,
+) -> Iterator[list[Prediction]]:
+    """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
+
+    Known facts are marked, or left out with `new_only`; facts known to be false are left out. `allowed` gives the only
+    candidates of each query; default: all entities (or relations).
+    """
+    top, scorer, known = whole_number("top", top), opened.scorer, opened.known(slot)
+    calibration = opened.calibration if probability else None
+    fit = None if calibration is None else calibration.fits.get(slot)
+    for chunk in queries.chunks(chunk_size(scorer, slot)):
+        known_pairs = known.of(chunk)
+        excluded = [opened.rejected(slot).of(chunk), *([known_pairs] if new_only else [])]
+        mask = _mask(None if allowed is None else allowed(chunk), excluded)
+        best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
+        triples, probabilities = with_candidates(slot, chunk, best.ids), None
+        if calibration is not None and fit is not None:
+            is_known = known.contain(triples).view(best.ids.shape)
+            others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
+            probabilities = fit.probabilities(chunk.relation, best.scores, best.log_normaliser, others).flatten()
+            if slot is not Slot.RELATION:
+                probabilities = calibration.unite_directions(probabilities, scorer, opened.graph, triples)
+        yield from _to_predictions(opened, slot, best, triples, probabilities)
 
 
-def _refuse_among(among: Sequence[str] | str | Path | None) -> None:
-    if among is not None:
-        raise HarmoniumError("an answer set needs all candidates: give a coverage or candidates (among), not both")
+def typed_candidates(opened: OpenRun, slot: Slot, one_answer: bool = True) -> Allowed:
+    """Candidates by type; the entity that is given is none, unless the relation has such facts.
+
+    With `one_answer`, where a query can have one answer, and it is known, that one alone is a candidate.
+    """
+    types, known = opened.types, opened.known(slot)
+
+    def allowed(queries: Triples) -> Pairs:
+        row, candidate = types.candidates(slot, queries.relation).lookup(queries.relation)
+        given = queries.tail if slot is Slot.HEAD else queries.head
+        kept = (candidate != given[row]) | types.has_loops[queries.relation[row]]
+        if one_answer:
+            known_row, answer = known.of(queries)
+            is_answered = torch.zeros(len(queries), dtype=torch.bool).index_fill_(0, known_row, True)
+            is_answered &= opened.traits.has_one_answer(slot)[queries.relation]
+            n = opened.graph.n_entities
+            kept &= ~is_answered[row] | torch.isin(row * n + candidate, known_row * n + answer)
+        return row[kept], candidate[kept]
+
+    return allowed
 
 
-def batches_of_queries(queries: Iterator[Query]) -> Iterator[tuple[Slot, list[Query]]]:
-    """Queries in their order; consecutive ones with the same open slot form batches."""
-    for slot, group in groupby(queries, key=lambda query: query.slot):
-        while batch := list(islice(group, CHUNK)):
-            yield slot, batch
+def listed_candidates(graph: Graph, slot: Slot, names: Names) -> Allowed:
+    """The candidates of a list, or of a file with one name per line, whatever their type."""
+    ids = _candidate_ids(graph, slot, names)
+    return lambda queries: (torch.arange(len(queries)).repeat_interleave(len(ids)), ids.repeat(len(queries)))
 
 
-def answer_rows(graph: Graph, query: Query, answers: list[Answer]) -> Iterator[dict[str, Any]]:
-    """Each answer as a completed fact by identifier, with its rank, score and probability."""
-    given = dict(zip(COLUMNS, identifiers(graph, query.triple.to_rows()[0].tolist()), strict=True))
-    for answer in answers:
-        values = answer.to_json()
-        yield given | {query.slot.value: values.pop("id"), "open": query.slot.value} | values
-
-
-def _candidate_ids(graph: Graph, slot: Slot, names: Sequence[str] | str | Path | None) -> Tensor | None:
-    """The ids of the only candidates allowed, or None for all."""
-    if names is None:
-        return None
+def _candidate_ids(graph: Graph, slot: Slot, names: Names) -> Tensor:
+    """(m,): the ids of candidates by name."""
     if isinstance(names, str | Path):
         with error_at("--among"):
             lines = numbered_lines(Path(names))
@@ -258,80 +328,13 @@ def _candidate_ids(graph: Graph, slot: Slot, names: Sequence[str] | str | Path |
     return torch.tensor(ids)
 
 
-def answer_all(
-    scorer: Scorer,
-    graph: Graph,
-    slot: Slot,
-    queries: Triples,
-    top: int = 10,
-    new_only: bool = False,
-    calibration: Calibration | None = None,
-    allowed: Tensor | None = None,
-    types: EntityTypes | None = None,
-    traits: RelationTraits | None = None,
-    rejected: KnownAnswers | None = None,
-) -> Iterator[list[Answer]]:
-    """The answers to each query with `slot` open, in order; memory holds one chunk of queries.
-
-    Known facts are marked, or excluded by `new_only`; facts known to be false are excluded. `allowed` (m,) are the only
-    candidates; `types` keep those that could fill the slot of the query's relation (all may, where the relation is asked
-    for); an entity is related to itself only where the relation has such facts. With `traits` too, a query that has one
-    answer, which is known, gets no other. `rejected` are the answers known to be false, if they are at hand.
-    """
-    top = whole_number("top", top)
-    scorer, names = scorer.prepare(), vocabulary(graph, slot)
-    known = graph.known_answers(slot, queries=queries)
-    by_split = {split: graph.known_answers(slot, (split,), queries) for split in SPLITS}
-    rejected = false_answers(graph, slot, traits) if rejected is None else rejected
-    typed = None if types is None or slot is Slot.RELATION else types.candidates(slot, queries.relation)
-    barred = None if allowed is None else torch.ones(len(names), dtype=torch.bool).index_fill(0, allowed, False)
-    fit = None if calibration is None else calibration.fits.get(slot)
-    for chunk in queries.chunks(chunk_size(scorer, slot, queries) if len(queries) else 1):
-        known_pairs = known.of(chunk)
-        typed_pairs = None if typed is None or types is None else _typed_pairs(typed, types, slot, chunk)
-        if typed_pairs is not None and traits is not None:
-            typed_pairs = _without_second_answers(typed_pairs, known_pairs, traits.has_one_answer(slot)[chunk.relation])
-        mask = _mask(barred, typed_pairs, *([known_pairs] if new_only else []), rejected.of(chunk))
-        best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
-        in_split = {split: are_known(facts, slot, chunk, best.ids) for split, facts in by_split.items()}
-        is_known = torch.stack(list(in_split.values())).any(0)  # (n, k)
-        others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
-        rated = best.scores, best.log_normaliser, others
-        probabilities = None if fit is None else fit.probabilities(chunk.relation, *rated)
-        if calibration is not None and probabilities is not None and slot is not Slot.RELATION:
-            triples = with_candidates(slot, chunk, best.ids)
-            united = calibration.unite_directions(probabilities.flatten(), scorer, graph, triples)
-            probabilities = united.view_as(probabilities)
-        yield from _to_answers(names, best, in_split, probabilities)
-
-
-def _typed_pairs(typed: CsrIndex, types: EntityTypes, slot: Slot, queries: Triples) -> Pairs:
-    """The candidates of each query by type; the entity that is given is none, unless the relation has such facts."""
-    row, candidate = typed.lookup(queries.relation)
-    given = queries.tail if slot is Slot.HEAD else queries.head
-    kept = (candidate != given[row]) | types.has_loops[queries.relation[row]]
-    return row[kept], candidate[kept]
-
-
-def _without_second_answers(typed: Pairs, known: Pairs, has_one: Tensor) -> Pairs:
-    """The candidates of each query; where it `has_one` (n,) answer, and it is known, that one alone."""
-    is_answered = torch.zeros_like(has_one).index_fill_(0, known[0], True)
-    row, candidate = typed
-    size = int(torch.cat([candidate, known[1], candidate.new_zeros(1)]).max()) + 1
-    kept = ~(has_one & is_answered)[row] | torch.isin(row * size + candidate, known[0] * size + known[1])
-    return row[kept], candidate[kept]
-
-
-def _mask(barred: Tensor | None, typed: Pairs | None, *excluded: Pairs) -> Mask:
-    """Exclude candidates by a flag for each (n_candidates,), those not among the typed pairs, and other pairs."""
+def _mask(allowed: Pairs | None, excluded: Sequence[Pairs]) -> Mask:
+    """Exclude candidates that are not among the allowed pairs, and those of other pairs."""
 
     def mask(start: int, scores: Tensor) -> None:
-        width = scores.shape[1]
-        if barred is not None:
-            scores.masked_fill_(barred[start : start + width], -torch.inf)
-        if typed is not None:
+        if allowed is not None:
             outside = torch.ones_like(scores, dtype=torch.bool)
-            outside[select_block(typed, start, width)] = False
+            outside[select_block(allowed, start, scores.shape[1])] = False
             scores.masked_fill_(outside, -torch.inf)
         for pairs in excluded:
             exclude(pairs)(start, scores)
@@ -339,19 +342,14 @@ def _mask(barred: Tensor | None, typed: Pairs | None, *excluded: Pairs) -> Mask:
     return mask
 
 
-def _to_answers(
-    names: Vocabulary, best: RankedCandidates, in_split: dict[str, Tensor], probabilities: Tensor | None
-) -> Iterator[list[Answer]]:
-    """The finite candidates of each query as answers."""
-    splits = {split: flags.tolist() for split, flags in in_split.items()}
-    rated = None if probabilities is None else probabilities.tolist()
-    columns = best.ids.tolist(), best.scores.tolist(), best.ranks.tolist()
-    for row, (indices, scores, ranks) in enumerate(zip(*columns, strict=True)):
-        answers = []
-        for column, (index, score, rank) in enumerate(zip(indices, scores, ranks, strict=True)):
-            if score > -torch.inf:
-                split = next((split for split in SPLITS if splits[split][row][column]), None)
-                probability = None if rated is None or math.isnan(rated[row][column]) else rated[row][column]
-                identity = index, names.ids[index], names.name(index)
-                answers.append(Answer(rank, *identity, score, split, probability))
-        yield answers
+def _to_predictions(
+    opened: OpenRun, slot: Slot, best: RankedCandidates, triples: Triples, probabilities: Tensor | None
+) -> Iterator[list[Prediction]]:
+    """The candidates of each query that are not excluded."""
+    kept = best.scores > -torch.inf  # (n, k)
+    triples = triples[kept.flatten()]
+    rated = optional_floats(None if probabilities is None else probabilities[kept.flatten()], len(triples))
+    columns = best.scores[kept].tolist(), best.ranks[kept].tolist(), rated, opened.splits_of(triples)
+    predictions = iter(to_predictions(opened.graph, triples.to_rows().tolist(), slot, *columns))
+    for count in kept.sum(1).tolist():
+        yield list(islice(predictions, count))

@@ -22,7 +22,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.relation_rules import Rules, mine_rules, relations_by_pair
 from harmonium.data.triples import Slot, Triples
-from harmonium.run.run import Run
+from harmonium.model.gradient_graph import GradientGraph
 
 MIN_SHARE = 0.1  # of the cases in which a rule or a path holds
 PRIOR_FAILURES = 3  # cases in which each is assumed to have failed beforehand
@@ -45,31 +45,23 @@ class Reason:
     text: str
 
 
-def reasons(run: Run, triples: Triples, progress: Callable[[int], None] | None = None) -> list[str]:
-    """One sentence for each fact: why it is likely, by what the graph knows."""
-    return [reason.text for reason in find_reasons(run, triples, progress)]
-
-
-def find_reasons(
-    run: Run, triples: Triples, progress: Callable[[int], None] | None = None, known: KnownFacts | None = None
-) -> list[Reason]:
-    """The strongest evidence for each fact; who asks several times keeps what is `known`."""
-    known = known or KnownFacts(run.graph)
+def find_reasons(known: Evidence, triples: Triples, progress: Callable[[int], None] | None = None) -> list[Reason]:
+    """The strongest evidence for each fact: why it is likely, by what the graph knows."""
     best = [Reason("none", 0.0, NO_REASON)] * len(triples)
-    for evidence in (_rules(known, triples), _paths(known, triples, progress), _similar(known, triples, run)):
+    for evidence in (_rules(known, triples), _paths(known, triples, progress), _similar(known, triples)):
         for row, reason in evidence:
             if reason.strength > best[row].strength:
                 best[row] = reason
     return best
 
 
-class KnownFacts:
-    """What a graph knows, in indexes that are built on first use, and how it is put into words."""
+class Evidence:
+    """What reasons are made of: what a graph knows, in indexes that are built on first use, and vectors of entities."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.facts = graph, graph.facts()
+    def __init__(self, graph: Graph, model: GradientGraph) -> None:
+        self.graph, self.model, self.facts = graph, model, graph.facts()
         self.n_entities, self.n_relations = graph.n_entities, graph.n_relations
-        self.answers = {slot: graph.known_answers(slot) for slot in OTHER}
+        self.answers = {slot: graph.keep_known_answers(slot) for slot in OTHER}
 
     @cached_property
     def rules(self) -> tuple[Rules, dict[tuple[int, int, bool], int]]:
@@ -110,7 +102,7 @@ class KnownFacts:
 # Rules ----------------------------------------------------------------------------------------------------------------
 
 
-def _rules(known: KnownFacts, triples: Triples) -> Iterator[tuple[int, Reason]]:
+def _rules(known: Evidence, triples: Triples) -> Iterator[tuple[int, Reason]]:
     """Known facts between the two entities of a triple, whose relation often comes with that of the triple."""
     rules, number = known.rules
     for reversed, heads, tails in ((False, triples.head, triples.tail), (True, triples.tail, triples.head)):
@@ -121,7 +113,7 @@ def _rules(known: KnownFacts, triples: Triples) -> Iterator[tuple[int, Reason]]:
                 yield triple, _rule_reason(known, triples[triple : triple + 1], rules, rule)
 
 
-def _rule_reason(known: KnownFacts, triple: Triples, rules: Rules, rule: int) -> Reason:
+def _rule_reason(known: Evidence, triple: Triples, rules: Rules, rule: int) -> Reason:
     head, relation, tail = triple.to_rows()[0].tolist()
     body, support = int(rules.body[rule]), int(rules.support[rule])
     cases = int(rules.facts[body])
@@ -138,7 +130,7 @@ def _rule_reason(known: KnownFacts, triple: Triples, rules: Rules, rule: int) ->
 # Paths ----------------------------------------------------------------------------------------------------------------
 
 
-def _paths(known: KnownFacts, triples: Triples, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Reason]]:
+def _paths(known: Evidence, triples: Triples, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Reason]]:
     """The path of two known facts whose ends have the relation most often."""
     index = known.paths
     for row, (head, relation, tail) in enumerate(triples.to_rows().tolist()):
@@ -160,18 +152,18 @@ def _paths(known: KnownFacts, triples: Triples, progress: Callable[[int], None] 
 # Similar entities and frequent values ---------------------------------------------------------------------------------
 
 
-def _similar(known: KnownFacts, triples: Triples, run: Run) -> Iterator[tuple[int, Reason]]:
+def _similar(known: Evidence, triples: Triples) -> Iterator[tuple[int, Reason]]:
     """Entities similar to the head that have the tail, entities similar to the tail that the head has, and frequency."""
     for slot in OTHER:
         for relation in triples.relation.unique().tolist():
             fillers = known.facts[slot][known.facts.relation == relation].unique()
             if not len(fillers):
                 continue
-            vectors = F.normalize(_vectors(run, fillers), dim=1)
+            vectors = F.normalize(_vectors(known, fillers), dim=1)
             rows = (triples.relation == relation).nonzero()[:, 0]
             for chunk in rows.split(max(1, MAX_SCORES // len(fillers))):
                 queries = triples[chunk]
-                similarity = F.normalize(_vectors(run, queries[slot]), dim=1) @ vectors.T
+                similarity = F.normalize(_vectors(known, queries[slot]), dim=1) @ vectors.T
                 similarity[fillers[None, :] == queries[slot][:, None]] = -torch.inf
                 nearest = similarity.topk(min(NEAREST, len(fillers)), dim=1)
                 for row, ids, cosine in zip(chunk.tolist(), fillers[nearest.indices], nearest.values, strict=True):
@@ -180,12 +172,12 @@ def _similar(known: KnownFacts, triples: Triples, run: Run) -> Iterator[tuple[in
 
 
 @torch.no_grad()
-def _vectors(run: Run, ids: Tensor) -> Tensor:
+def _vectors(known: Evidence, ids: Tensor) -> Tensor:
     """(n, entity_dim) float32."""
-    return run.model.entities(ids).detach().float().cpu()
+    return known.model.entities(ids).detach().float().cpu()
 
 
-def _of_slot(known: KnownFacts, triple: Triples, slot: Slot, nearest: Tensor, n_fillers: int) -> Iterator[Reason]:
+def _of_slot(known: Evidence, triple: Triples, slot: Slot, nearest: Tensor, n_fillers: int) -> Iterator[Reason]:
     """How many entities similar to the one in `slot` are known in its place, and how many of all are."""
     answers = known.answers[slot].of(triple)[1]
     similar = nearest[torch.isin(nearest, answers)]

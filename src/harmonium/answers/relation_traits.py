@@ -43,12 +43,6 @@ class RelationTraits:
         one_way = self.functional if open_slot is Slot.TAIL else self.inverse_functional
         return one_way | self.symmetric & (self.functional | self.inverse_functional)
 
-    def is_answered(self, graph: Graph, open_slot: Slot, query: Triples) -> bool:
-        """Whether a query (one row) can have one answer, and the graph knows it."""
-        if open_slot is Slot.RELATION or not self.has_one_answer(open_slot)[query.relation].all():
-            return False
-        return len(graph.known_answers(open_slot, queries=query).of(query)[1]) > 0
-
 
 def _functional(graph: Graph, open_slot: Slot, splits: Sequence[str]) -> Tensor:
     """(n_relations,): whether nearly all questions with this slot open have exactly one answer."""

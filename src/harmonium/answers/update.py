@@ -20,7 +20,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run import manifest
-from harmonium.run.run import UNREADABLE, Run, open_run
+from harmonium.run.run import UNREADABLE, Run
 from harmonium.run.updates import Update, UpdateRecord
 from harmonium.runtime.folders import locked_folder, reserve
 from harmonium.training.refit.local_refit import Refitted, refit
@@ -51,7 +51,7 @@ def update(
     >>> run = harmonium.update("runs/demo", add="facts.tsv", remove="wrong.tsv", out="runs/newer")
     >>> run.updates[-1], run.rejected
     """
-    run = open_run(run)
+    run = Run.of(run)
     given = add is not None or remove is not None
     if undo and given:
         raise HarmoniumError("an update takes facts to add or remove, or is undone: one of these at a time")

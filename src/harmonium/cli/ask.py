@@ -16,16 +16,16 @@ from harmonium.runtime.displayed import Line, Part
 
 if TYPE_CHECKING:
     from harmonium.answers.calibration.probability import Calibration
-    from harmonium.answers.query import Answer
+    from harmonium.answers.prediction import Prediction
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
 
 
-def _answer_set(query: str, answers: Sequence[Answer], coverage: float, top: int) -> Iterator[Part]:
+def _answer_set(query: str, answers: Sequence[Prediction], coverage: float, top: int) -> Iterator[Part]:
     """The best answers of a set, and what it covers."""
-    from harmonium.answers.query import Answer
+    from harmonium.answers.prediction import answer_table
 
-    yield Answer.table(query, answers[:top])
+    yield answer_table(query, answers[:top])
     size = "1 answer" if len(answers) == 1 else f"{len(answers):,} answers"
     shown = f" ({top:,} shown)" if len(answers) > top else ""
     yield Line(f"  the answer set has {size}{shown}: where the graph lacks an answer to such a query,", "dim")
@@ -34,10 +34,10 @@ def _answer_set(query: str, answers: Sequence[Answer], coverage: float, top: int
 
 def _calibrate(run: Run) -> Calibration:
     """The run's calibration, fitted with a progress bar on first use."""
-    from harmonium.answers.calibration.probability import calibration_for
+    from harmonium.answers.open_run import open_run
 
     with console.bar("fitting probabilities, once") as progress:
-        return calibration_for(run, progress)
+        return open_run(run).calibrate(progress)
 
 
 @command("Ask")
@@ -84,52 +84,49 @@ def predict(
 
     Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only
     """
-    from harmonium.answers.predict import answer_rows, predict_file
-    from harmonium.answers.query import Answer, ask
-    from harmonium.answers.relation_traits import RelationTraits
+    from harmonium.answers.open_run import open_run
+    from harmonium.answers.prediction import answer_table
+    from harmonium.answers.query import ask
 
-    opened = harmonium.Run.load(run)
+    run_ = harmonium.Run.load(run)
+    wanted: dict[str, Any] = {"top": top, "new_only": new_only, "typed": typed, "among": among, "coverage": coverage}
+    wanted["probability"] = probability
     if queries is not None and out is not None and not (head or relation or tail):
         if probability:
-            _calibrate(opened)
+            _calibrate(run_)
         skipped = counting(reading)
         with console.bar("answering") as progress:
-            count = predict_file(
-                opened, queries, out, top, new_only, typed, among, probability, progress, coverage, **reading
-            )
+            count = harmonium.predict(run_, queries, out=out, progress=progress, **wanted, **reading)
         console.warnings(skipped.notes())
         console.say(f"{count:,} answers: {out}")
         if typed and not count:
-            console.say("  each question has no candidate, or one answer that is known; --no-typed lists others", "dim")
+            console.say("  each query has no candidate, or one answer that is known; --no-typed lists others", "dim")
         return
     if queries is not None or out is not None:
         raise HarmoniumError("give --queries FILE and --out FILE, or else one or two of --head, --relation and --tail")
+    opened, query = open_run(run_), ask(run_.graph, head, relation, tail)
     with console.bar("fitting probabilities, once") as progress:
-        answers = harmonium.predict(
-            opened, head, relation, tail, top, new_only, typed, among, probability, progress, coverage
-        )
-    if [head, relation, tail].count(None) == 2:
-        console.output(answers, output_format, lambda facts: console.show(display.missing(opened.graph, facts)))
+        answers = harmonium.predict(opened, head, relation, tail, progress=progress, **wanted)
+    if len(query.open) == 2:
+        title = f"Missing from {run_.graph.name}"
+        console.output(answers, output_format, lambda facts: console.show(display.missing(title, facts)))
         return
-    query = ask(opened.graph, head, relation, tail)
     covered = {} if coverage is None else {"coverage": coverage, "size": len(answers)}
-    is_answered = typed and among is None and coverage is None
-    is_answered = is_answered and RelationTraits.infer(opened.graph).is_answered(opened.graph, query.slot, query.triple)
+    is_restricted = typed and among is None and coverage is None
 
-    def show(answers: ResultList[Answer]) -> None:
+    def show(answers: ResultList[Prediction]) -> None:
         if coverage is not None:
             console.show(_answer_set(query.text, answers, coverage, top))
             return
-        console.show([Answer.table(query.text, answers)])
-        if is_answered:
-            console.say("  such a question has one answer, and it is known; --no-typed lists other candidates", "dim")
+        console.show([answer_table(query.text, answers)])
+        if is_restricted and opened.is_answered(query.slot, query.triple):
+            console.say("  such a query has one answer, and it is known; --no-typed lists other candidates", "dim")
 
     console.output(
         answers,
         output_format,
         show,
-        lambda answers: list(answer_rows(opened.graph, query, answers)),
-        lambda answers: {"query": query.text, **covered, "answers": answers},
+        to_json=lambda answers: {"query": query.text, **covered, "answers": answers},
     )
 
 
@@ -139,6 +136,7 @@ def score(
     run: options.RunFolder,
     facts: Annotated[Path, argument("FILE", "File of facts: .tsv, .csv, .jsonl or .parquet.")],
     out: options.OutFile = None,
+    side: Annotated[str, choice(("tail", "head"), "The slot for which each fact is rated as an answer.")] = "tail",
     output_format: options.Format = "table",
     *,
     reading: dict[str, Any],
@@ -146,22 +144,22 @@ def score(
     """Score given facts: score, probability, rank, and whether the fact is known.
 
     Rank and probability are those of the tail as an answer to
-    (head, relation, ?) and of the head as an answer to (?, relation, tail).
+    (head, relation, ?) or, with --side head, of the head as an answer to
+    (?, relation, tail).
 
     Example: harmonium score runs/demo facts.tsv --out scored.tsv
     """
-    from harmonium.answers.score import ScoredFact
-
     opened, skipped = harmonium.Run.load(run), counting(reading)
     _calibrate(opened)
     with console.bar("scoring") as progress:
-        scored = harmonium.score(opened, facts, out, progress, **reading)
+        wanted: dict[str, Any] = {"side": side, "progress": progress, **reading}
+        scored = harmonium.score(opened, facts, out=out, **wanted)
     console.warnings(skipped.notes())
     if isinstance(scored, int):
         console.say(f"{scored:,} facts: {out}")
     else:
         scored.title = f"{run} on {facts}"
-        console.output(scored, output_format, lambda rows: console.show([ScoredFact.table(rows.title, rows)]))
+        console.output(scored, output_format, lambda rows: console.show(rows.display()))
 
 
 @command("Ask")
@@ -179,7 +177,6 @@ def classify(
     data: Annotated[Path | None, option("FILE", "Facts to label: head, relation, tail per line.")] = None,
     seed: options.Seed = 0,
     top: options.Top = 20,
-    device: options.Device = "auto",
     plot: options.Figure = None,
     output_format: options.Format = "table",
     *,
@@ -193,7 +190,7 @@ def classify(
     from harmonium.answers.classify import label_facts
 
     opened, skipped = harmonium.Run.load(run), counting(reading)
-    classifier = harmonium.classify(opened, labelled, seed, device, **reading)
+    classifier = harmonium.classify(opened, labelled, seed=seed, **reading)
     if plot:
         figures.classification_figure(classifier, plot)
     if data is not None:

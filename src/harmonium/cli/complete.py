@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +11,15 @@ import harmonium
 from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
 from harmonium.cli.options import argument, flag, option
-from harmonium.cli.reading import option_name, reads_graph
-from harmonium.errors import HarmoniumError
+from harmonium.cli.reading import reads_graph
 from harmonium.runtime import torchrun
 
 if TYPE_CHECKING:
+    from harmonium.answers.prediction import Prediction
+    from harmonium.data.graph import Graph
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
+    from harmonium.training.state import Progress
 
 SHOWN = 10  # facts shown of a list that is written to a file
 
@@ -61,40 +65,28 @@ def complete(
 
     Example: harmonium complete runs/demo --relation borders --only-empty --top 20
     """
-    from harmonium.answers.calibration.fact_probability import fact_calibration_for
-    from harmonium.answers.open_or_train import is_run_folder
-    from harmonium.answers.send.destinations import check_destination
-    from harmonium.answers.send.result_file import check_path
+    from harmonium.answers.complete import check_target
+    from harmonium.answers.open_run import open_run
     from harmonium.data.formats.neo4j.address import is_neo4j
 
-    check_destination(to, out)
-    if out is not None and (to is None or is_neo4j(to)):
-        check_path(out)
-    allow_internal = bool(reading.get("allow_internal"))
-    if is_run_folder(graph_or_run):
-        reading.pop("allow_internal", None)  # it may be meant for --to
-        training = reading | {"preset": preset, "minutes": minutes, "run": run, "overwrite": overwrite or None}
-        if given := [name for name, value in training.items() if value is not None]:
-            raise HarmoniumError(f"{graph_or_run} is a run, which is not trained again; drop {option_name(given[0])}")
-        opened = harmonium.Run.load(graph_or_run)
-    else:
-        opened = _train(graph_or_run, run, preset, minutes, overwrite, output_format != "table", reading)
+    check_target(to, out)
+    opened = _open_or_train(
+        graph_or_run,
+        output_format != "table",
+        preset=preset,
+        minutes=minutes,
+        folder=run,
+        overwrite=overwrite,
+        **reading,
+    )
     if not torchrun.is_launched():
         with console.bar("fitting probabilities, once") as progress:
-            fact_calibration_for(opened, typed, progress)
+            open_run(opened).fact_calibration(typed, progress)
     with console.bar("completing") as progress:
         facts = harmonium.complete(
-            opened,
-            relation or None,
-            top,
-            typed,
-            only_empty,
-            out,
-            progress,
-            reasons,
-            to=to,
-            allow_internal=allow_internal,
-        )
+            opened, relation or None, top=top, typed=typed, only_empty=only_empty, reasons=reasons, out=out, to=to,
+            progress=progress, allow_internal=bool(reading.get("allow_internal")),
+        )  # fmt: skip
 
     def show(_: object) -> None:
         _show(opened, facts, top, out)
@@ -104,12 +96,13 @@ def complete(
     console.output(facts, output_format, show, to_json=lambda facts: _summary(opened, facts))
 
 
-def _show(run: Run, facts: ResultList[dict[str, Any]], top: int, out: Path | None) -> None:
+def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -> None:
     """The facts, how many should be true, and where everything is."""
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
         return
-    console.show(display.missing(run.graph, facts if out is None else facts[:SHOWN]))
+    title = f"Missing from {run.graph.name}"
+    console.show(display.missing(title, facts if out is None else facts[:SHOWN]))
     console.show(display.bands(run, facts))
     if len(facts) == top:
         console.say(f"the list ends at {top:,} facts; --top N lists more")
@@ -121,38 +114,36 @@ def _show(run: Run, facts: ResultList[dict[str, Any]], top: int, out: Path | Non
         console.say(f"run folder: {run.path}")
 
 
-def _train(
-    source: str,
-    folder: Path | None,
-    preset: str | None,
-    minutes: float | None,
-    overwrite: bool,
-    quiet: bool,
-    reading: dict[str, Any],
-) -> Run:
-    """A run on a graph: the earlier one if the facts are the same, or a new one."""
-    from harmonium.answers.open_or_train import earlier_run, read_graph, run_folder
+def _open_or_train(source: str, quiet: bool, **options: Any) -> Run:
+    """The run of a graph, or a new one; what is done is shown unless only the facts are to be printed."""
+    from harmonium.answers.open_or_train import Steps, open_or_train
 
-    console.download(source)
-    with console.bar(f"reading {source}"):
-        graph = read_graph(source, **reading)
-    folder = folder or run_folder(source)
-    assert folder is not None, "a graph on the command line has a name"
-    if not quiet:
-        console.show(display.reading(source, graph))
-    earlier = None if overwrite else earlier_run(folder, graph, preset, minutes)
-    if earlier is not None:
-        if not quiet:
-            console.say(f"{folder} was trained on the same facts and is used again; --overwrite trains anew")
-        return earlier
-    with console.training_bar() as progress:
-        run = harmonium.train(graph, preset, folder, overwrite=overwrite, progress=progress, minutes=minutes)
-    if not quiet:
-        console.show([*run.display_training(), *run.display_metrics()])
-    return run
+    class Shown(Steps):
+        @contextmanager
+        def reading(self) -> Iterator[None]:
+            console.download(source)
+            with console.bar(f"reading {source}"):
+                yield
+
+        def training(self) -> AbstractContextManager[Callable[[Progress], None]]:
+            return console.training_bar()
+
+        def has_read(self, graph: Graph) -> None:
+            if not quiet:
+                console.show(display.reading(source, graph))
+
+        def uses_again(self, run: Run) -> None:
+            if not quiet:
+                console.say(f"{run.path} was trained on the same facts and is used again; --overwrite trains anew")
+
+        def has_trained(self, run: Run) -> None:
+            if not quiet:
+                console.show([*run.display_training(), *run.display_metrics()])
+
+    return open_or_train(source, tell=Shown(), **options)
 
 
-def _summary(run: Run, facts: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:
     """What is printed, as JSON."""
     from dataclasses import asdict
 
@@ -164,5 +155,5 @@ def _summary(run: Run, facts: list[dict[str, Any]]) -> dict[str, Any]:
         "run": None if run.path is None else str(run.path),
         "evaluation": run.evaluation.to_json() if run.evaluation else None,
         "bands": [asdict(band) for band in probability_bands(facts)],
-        "facts": facts,
+        "facts": facts.records(),
     }

@@ -50,7 +50,7 @@ def demo(
     console.show([*display.model(run), *run.display_training(), *run.display_metrics({"without W": plain.metrics})])
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
-    console.show(display.missing(graph, missing))
+    console.show(display.missing(f"Missing from {graph.name}", missing))
     for query in QUERIES:
         console.show(harmonium.predict(run, *query, top=8))
     for guise in GUISES:

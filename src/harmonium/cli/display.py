@@ -10,6 +10,7 @@ from harmonium.cli import console
 from harmonium.runtime.displayed import Item, Line, Paragraph, Part, Table, notes, percent
 
 if TYPE_CHECKING:
+    from harmonium.answers.prediction import Prediction
     from harmonium.config.settings import Config
     from harmonium.data.graph import Graph
     from harmonium.review.queue import Offer
@@ -31,27 +32,25 @@ def reading(source: str, graph: Graph) -> Iterator[Part]:
     yield from notes(graph.notes)
 
 
-def missing(graph: Graph, facts: Sequence[Any]) -> Iterator[Part]:
+def missing(title: str, facts: Sequence[Prediction]) -> Iterator[Part]:
     """Missing facts with their probabilities and, where they have them, reasons."""
-    from harmonium.answers.query import why_no_probabilities
+    from harmonium.answers.prediction import why_no_probabilities
 
-    title, caption = f"Missing from {graph.name}", why_no_probabilities([fact["probability"] for fact in facts])
-    vocabularies = {"head": graph.entities, "relation": graph.relations, "tail": graph.entities}
-    names = [[v.name(v.index(fact[column])) for column, v in vocabularies.items()] for fact in facts]
-    if not facts or "reason" not in facts[0]:
-        rows = [[*words, percent(fact["probability"]), fact["rank"]] for words, fact in zip(names, facts, strict=True)]
-        yield Table(title, [*vocabularies, "probability", "rank"], rows, caption)
+    caption = why_no_probabilities(facts)
+    if not facts or facts[0].reason is None:
+        rows = [[*fact.names, percent(fact.probability), int(fact.rank)] for fact in facts]
+        yield Table(title, ["head", "relation", "tail", "probability", "rank"], rows, caption)
         return
     yield Line(title, "bold")
-    width = max(len(percent(fact["probability"])) for fact in facts)
-    for words, fact in zip(names, facts, strict=True):
-        yield Item(f"{percent(fact['probability']):>{width}}", " · ".join(words), fact["reason"])
+    width = max(len(percent(fact.probability)) for fact in facts)
+    for fact in facts:
+        yield Item(f"{percent(fact.probability):>{width}}", " · ".join(fact.names), fact.reason or "")
     if caption:
         yield Line(f"  {caption}", "dim")
     yield Line("")
 
 
-def bands(run: Run, facts: Sequence[Row]) -> Iterator[Part]:
+def bands(run: Run, facts: Sequence[Prediction]) -> Iterator[Part]:
     """How many missing facts are how probable, and how many of them should be true."""
     from harmonium.answers.calibration.judgement_correction import correction_for
     from harmonium.answers.complete import probability_bands

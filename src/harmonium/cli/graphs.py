@@ -32,10 +32,10 @@ def info(
 
     Example: harmonium info runs/demo
     """
-    from harmonium.run.run import Run, is_run_folder, open_graph, open_run
+    from harmonium.run.run import Run, is_run_folder, open_graph
 
     console.download(graph_or_run)
-    source = open_run(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
+    source = Run.of(graph_or_run) if is_run_folder(graph_or_run) else graph_or_run
     graph = open_graph(source, **reading)
 
     def show(source: Run | Graph) -> None:

@@ -132,7 +132,7 @@ def _judge(run: harmonium.Run, path: Path, reviewer: str, order: str, top: int) 
     from harmonium.review.session import Review
 
     with console.bar("searching for facts to judge") as progress:
-        review = Review.open(run, path, cast("Order", order), top, progress)
+        review = Review.open(run, path, order=cast("Order", order), top=top, progress=progress)
     with review.store as store:
         name = store.add_reviewer(reviewer)
         console.say(f"{name}, judging predictions of {run.path}; judgements are kept in {path}", "dim")
@@ -205,7 +205,7 @@ def _explain(review: Review, offer: Offer) -> None:
 def known_facts(review: Review, offer: Offer) -> list[str]:
     """A line for each entity of a fact: the first facts that are known of it."""
     assert offer.triple is not None, "there is a fact"
-    graph, facts, lines = review.run.graph, review.known.facts, []
+    graph, facts, lines = review.run.graph, review.opened.evidence.facts, []
     for entity in dict.fromkeys((offer.triple[0], offer.triple[2])):
         of_entity = facts[(facts.head == entity) | (facts.tail == entity)]
         texts = [" ".join(names) for names in graph.names_of(of_entity[:SHOWN])]

@@ -38,6 +38,7 @@ TYPE_RELATIONS = {
 }  # names or last parts of names: letters and digits only
 PRIOR_FAILURES = 1  # entities with each role that are assumed not to fill the slot
 QUANTILE = 0.05  # share of the entities that fill a slot whose likelihood may be below that of a candidate
+MAX_KEPT_ENTITIES = 1 << 24  # of slots whose candidates are kept: 280 MB
 LEAST, MOST = 0.03, 0.3  # bounds of the likelihood that a candidate needs
 
 
@@ -96,7 +97,23 @@ class EntityTypes:
         return cls(graph.n_entities, graph.n_relations, roles, members, sizes, has_loops)
 
     def of_slot(self, slot: Slot, relation: int, typed: bool = True) -> SlotTypes:
-        """The entities that could fill the head or the tail of a relation: all, where none does so far or not `typed`."""
+        """The entities that could fill the head or the tail of a relation: all, where none does so far or not `typed`.
+
+        Inferred once, as long as the entities of all slots together are not too many to keep.
+        """
+        key = slot, relation, typed
+        types = self._kept.get(key)
+        if types is None:
+            types = self._infer_slot(slot, relation, typed)
+            if len(types.entities) + sum(len(kept.entities) for kept in list(self._kept.values())) <= MAX_KEPT_ENTITIES:
+                self._kept[key] = types
+        return types
+
+    @cached_property
+    def _kept(self) -> dict[tuple[Slot, int, bool], SlotTypes]:
+        return {}
+
+    def _infer_slot(self, slot: Slot, relation: int, typed: bool) -> SlotTypes:
         target = relation if slot is Slot.HEAD else relation + self.n_relations
         members = self.members.lookup(torch.tensor([target]))[1]
         row, role = self.roles.lookup(members)

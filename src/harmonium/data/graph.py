@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -144,8 +145,27 @@ class Graph(Displayed):
         filled = [self.splits[split] for split in splits if len(self.splits[split])]
         return filled[0] if len(filled) == 1 else Triples.cat(filled or [self.train[:0]])
 
+    def keep_known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS) -> KnownAnswers:
+        """The whole index of known answers in one slot, kept with the graph, where `known_answers` finds it.
+
+        It takes about as much memory as the facts: for graphs that are asked many times.
+        """
+        key = slot, tuple(splits)
+        if key not in self._kept:
+            self._kept[key] = self.known_answers(slot, splits)
+        return self._kept[key]
+
+    @cached_property
+    def _kept(self) -> dict[tuple[Slot, tuple[str, ...]], KnownAnswers]:
+        return {}
+
     def known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> KnownAnswers:
-        """The index of known answers in one slot; restricted to those of `queries`, it takes far less memory."""
+        """The index of known answers in one slot; restricted to those of `queries`, it takes far less memory.
+
+        It is the whole one where that is kept (`keep_known_answers`).
+        """
+        if (kept := self._kept.get((slot, tuple(splits)))) is not None:
+            return kept
         no_ids = self.train.head[:0]
         known = KnownAnswers(slot, CsrIndex(no_ids, no_ids.new_zeros(1), no_ids), self.n_entities)
         query_keys = None if queries is None else known.keys(queries).unique()
@@ -158,14 +178,30 @@ class Graph(Displayed):
                 values.append(chunk[slot])
         return KnownAnswers(slot, CsrIndex.build(torch.cat(keys), torch.cat(values)), self.n_entities)
 
+    def splits_of(self, triples: Triples) -> list[str | None]:
+        """The first split in which each triple is a fact, or None."""
+        splits: list[str | None] = [None] * len(triples)
+        for split in reversed(SPLITS):
+            known = self.known_answers(Slot.TAIL, (split,), triples).contain(triples)
+            for row in known.nonzero()[:, 0].tolist():
+                splits[row] = split
+        return splits
+
     def rejected_answers(self, slot: Slot) -> KnownAnswers:
         """The index of answers that are known to be false."""
         return KnownAnswers.build(slot, self.rejected, self.n_entities)
 
     def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
         """relation -> entities seen in that slot of it: the candidates of a typed protocol."""
-        facts = self.facts(splits)
-        return CsrIndex.build(facts.relation, facts[slot])
+        key = slot, tuple(splits)
+        if key not in self._slot_candidates:
+            facts = self.facts(splits)
+            self._slot_candidates[key] = CsrIndex.build(facts.relation, facts[slot])
+        return self._slot_candidates[key]
+
+    @cached_property
+    def _slot_candidates(self) -> dict[tuple[Slot, tuple[str, ...]], CsrIndex]:
+        return {}
 
     def unseen(self, triples: Triples) -> Tensor:
         """(n,) bool: which triples mention an entity that is in no training triple."""

@@ -7,7 +7,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.relation_rules import join, mine_rules
 from harmonium.data.triples import Slot, Triples
-from harmonium.model.scoring import Scorer
+from harmonium.model.scoring import Scorer, of_candidates
 
 MIN_CONFIDENCE = 0.1  # of a rule of RuleBaseline
 PRIOR_FAILURES = 5  # facts on which each of its rules is assumed to have failed beforehand
@@ -26,8 +26,11 @@ class Frequency(Scorer):
                 counts = torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, inverse, graph.train.weight)
             self.counts[slot] = pairs, counts
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities)."""
+    def n_candidates(self, slot: Slot) -> int:
+        return self.n_entities
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, n_entities or m)."""
         relations, inverse = torch.unique(queries.relation, return_inverse=True)
         pairs, counts = self.counts[slot]
         starts = torch.searchsorted(pairs, relations * self.n_entities).tolist()
@@ -35,7 +38,7 @@ class Frequency(Scorer):
         scores = torch.zeros(len(relations), self.n_entities)
         for row, relation, start, end in zip(scores, relations.tolist(), starts, ends, strict=True):
             row[pairs[start:end] - relation * self.n_entities] = counts[start:end].float()
-        return scores[inverse]
+        return of_candidates(scores, candidates)[inverse]
 
 
 class RuleBaseline(Scorer):
@@ -50,8 +53,11 @@ class RuleBaseline(Scorer):
         train = graph.train.positive()
         self.known = {s: KnownAnswers.build(s, train, graph.n_entities).index for s in (Slot.HEAD, Slot.TAIL)}
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities)."""
+    def n_candidates(self, slot: Slot) -> int:
+        return self.n_entities
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, n_entities or m)."""
         scores = torch.zeros(len(queries) * self.n_entities)
         given = Slot.TAIL if slot is Slot.HEAD else Slot.HEAD
         for row, rule in join(self.by_head, queries.relation):
@@ -61,4 +67,4 @@ class RuleBaseline(Scorer):
                 keys = self.rules.body[applied] * self.n_entities + queries[given][query]
                 for match, filler in join(self.known[open_slot], keys):
                     scores.index_add_(0, query[match] * self.n_entities + filler, self.weight[applied[match]])
-        return scores.view(len(queries), -1)
+        return of_candidates(scores.view(len(queries), -1), candidates)

@@ -15,11 +15,9 @@ SPARE = 16  # candidates beyond those wanted that are scored exactly
 Mask = Callable[[int, Tensor], None]  # (first candidate of the block, its scores (n, m)): lowers scores in place
 
 
-@torch.no_grad()
-def chunk_size(scorer: Scorer, slot: Slot, queries: Triples) -> int:
+def chunk_size(scorer: Scorer, slot: Slot) -> int:
     """How many queries to score at once, so that their scores of one block of candidates take bounded memory."""
-    _, scores = next(scorer.score_blocks(slot, queries[:1]))
-    size = max(1, MAX_SCORES.get(scores.device.type, 1 << 24) // max(1, scores.shape[1]))
+    size = max(1, MAX_SCORES.get(scorer.device.type, 1 << 24) // max(1, scorer.block_width(slot)))
     return size if scorer.world is None else scorer.world.minimum(size)
 
 
@@ -125,7 +123,7 @@ def score_and_log_normaliser(
     ascending = question[order]
     is_first = torch.cat([ascending[:1] >= 0, ascending.diff() != 0])
     questions, parts = triples[order[is_first]], []
-    size = chunk_size(scorer, slot, questions)
+    size = chunk_size(scorer, slot)
     for start in range(0, len(questions), size):
         answers = order[(ascending >= start) & (ascending < start + size)]
         chunk = questions[start : start + size]

@@ -44,7 +44,7 @@ def rank(
     if scorer.works_by_relation and not bool((triples.relation.diff() >= 0).all()):
         order = triples.relation.argsort(stable=True)
         return rank(scorer, triples[order], slot, known, candidates, chunk, progress)[order.argsort().cpu()]
-    size = chunk_size(scorer, slot, triples) if chunk is None else whole_number("chunk", chunk, least=1)
+    size = chunk_size(scorer, slot) if chunk is None else whole_number("chunk", chunk, least=1)
     parts: list[Ranks] = []
     done = 0
     while done < len(triples):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 
+import torch
 from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
@@ -51,10 +52,22 @@ class Ensemble(Scorer):
     def _weights(self) -> Sequence[float]:
         return [1.0] * len(self.experts) if self.weights is None else self.weights
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates)."""
-        weights = self._weights
-        total = weights[0] * self.experts[0].score_slot(slot, queries)
-        for weight, expert in zip(weights[1:], self.experts[1:], strict=True):
-            total = total + weight * expert.score_slot(slot, queries)
+    @property
+    def device(self) -> torch.device:
+        return self.experts[0].device
+
+    def n_candidates(self, slot: Slot) -> int:
+        return self.experts[0].n_candidates(slot)
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, m)."""
+        return self._sum([expert.score_slot(slot, queries, candidates) for expert in self.experts])
+
+    def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
+        return self._sum([expert.score_facts(slot, triples) for expert in self.experts])
+
+    def _sum(self, parts: Sequence[Tensor]) -> Tensor:
+        total = self._weights[0] * parts[0]
+        for weight, scores in zip(self._weights[1:], parts[1:], strict=True):
+            total = total + weight * scores
         return total

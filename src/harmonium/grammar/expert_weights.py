@@ -189,6 +189,6 @@ class _Questions:
 def _relative_scores(expert: Scorer, slot: Slot, facts: Triples) -> Tensor:
     """(facts, candidates): scores less that of the true answer."""
     expert = expert.prepare()
-    chunks = facts.chunks(max(1, CHUNK // expert.score_slot(slot, facts[:1]).shape[1]))
+    chunks = facts.chunks(max(1, CHUNK // expert.n_candidates(slot)))
     parts = ((expert.score_slot(slot, chunk), chunk[slot]) for chunk in chunks)
     return torch.cat([scores - scores.gather(1, truth[:, None]) for scores, truth in parts])

@@ -19,7 +19,7 @@ from torch import Tensor
 from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Array, Evidence, Family, Ids
 from harmonium.model.exact_scores import Comparison, ExactScores, Scores
-from harmonium.model.scoring import Scorer
+from harmonium.model.scoring import Scorer, of_candidates
 
 ENTITY_SLOTS = (Slot.HEAD, Slot.TAIL)
 OTHER_END = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
@@ -100,12 +100,20 @@ class Grammar(Scorer):
         by_relation = self.weights.by_slot[ENTITY_SLOTS.index(slot), :, 0].to(queries.relation.device)
         return by_relation[queries.relation]
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        vectors = self.vectors.score_slot(slot, queries)
+    @property
+    def device(self) -> torch.device:
+        return self.vectors.device
+
+    def n_candidates(self, slot: Slot) -> int:
+        return self.vectors.n_candidates(slot)
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        vectors = self.vectors.score_slot(slot, queries, candidates)
         if slot is Slot.RELATION:
             return vectors
         weight = self.vector_weights(slot, queries).to(vectors.dtype)[:, None]
-        return weight * vectors + self.symbolic(slot, queries).to(vectors.device, vectors.dtype)
+        symbolic = of_candidates(self.symbolic(slot, queries), candidates)
+        return weight * vectors + symbolic.to(vectors.device, vectors.dtype)
 
     def score_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor]]:
         yield 0, self.score_slot(slot, queries)

@@ -22,7 +22,7 @@ from harmonium.grammar import walks
 from harmonium.grammar.path_bodies import find_bodies, longest_body
 from harmonium.grammar.path_weights import PathQueries
 from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Steps, steps_between, strength
-from harmonium.model.scoring import Scorer
+from harmonium.model.scoring import Scorer, of_candidates
 
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
@@ -125,15 +125,18 @@ class PathRules(Scorer):
                 part += np.bincount(level.cell, values, minlength=len(part))
         return sums if inverse is None else sums[inverse]
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities) float64."""
+    def n_candidates(self, slot: Slot) -> int:
+        return self.steps.n_entities
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, n_entities or m) float64."""
         scores = torch.zeros(len(queries), self.steps.n_entities, dtype=torch.float64)
         given = queries[OTHER_END[slot]].cpu()
         relations = queries.relation.cpu()
         for relation in relations.unique().tolist():
             rows = (relations == relation).nonzero()[:, 0]
             scores[rows] = torch.from_numpy(self.strengths(slot, relation, given[rows]))
-        return scores.to(queries.head.device)
+        return of_candidates(scores, candidates).to(queries.head.device)
 
     def on(self, facts: Triples) -> PathRules:
         """The same rules over other facts of the same entities and relations."""

@@ -25,6 +25,16 @@ class EntityVectors:
     block_size: int  # candidates scored at once
     sharded: ShardedTable | None = None
 
+    @property
+    def n_entities(self) -> int:
+        """Of all processes."""
+        return len(self.table) if self.sharded is None else self.sharded.n_rows
+
+    @property
+    def block_width(self) -> int:
+        """Entities of the largest block of this process."""
+        return min(len(self.table), self.block_size)
+
     @cached_property
     def all(self) -> Tensor:
         """(n_entities, entity_dim)."""

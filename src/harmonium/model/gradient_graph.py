@@ -152,9 +152,19 @@ class GradientGraph(nn.Module, Scorer):
         """(n,): the harmony of each triple at its optimum."""
         return self.form.fold()(self.compose(triples))
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates): the score of every entity (or relation) in the open slot."""
-        return self.scorer().score_slot(slot, queries) + self.form.fold().constant
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, m): the score of each candidate (default: every entity or relation) in the open slot."""
+        return self.scorer().score_slot(slot, queries, candidates) + self.form.fold().constant
+
+    def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
+        return self.scorer().score_facts(slot, triples) + self.form.fold().constant
+
+    def n_candidates(self, slot: Slot) -> int:
+        return self.n_relations if slot is Slot.RELATION else self.n_entities
+
+    @property
+    def device(self) -> torch.device:
+        return self.relation.device
 
     def scorer(self, rows: Tensor | None = None, relation_ids: Tensor | None = None) -> EmbeddingScorer:
         """The model at this instant, for many comparisons: vectors normalised and the form folded once.

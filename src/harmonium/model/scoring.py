@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.weak import WeakIdKeyDictionary
 
 from harmonium.data.triples import Slot, Triples
 from harmonium.kernels import dispatch
@@ -28,8 +29,20 @@ if TYPE_CHECKING:
     from harmonium.runtime.distributed import World
 
 
+FACTS_AT_ONCE = 8192  # whose vectors are composed at once
+MAX_FACT_SCORES = 1 << 24  # held at once to score whole facts by a scorer that has no faster way
+
+
+def of_candidates(scores: Tensor, candidates: Tensor | None) -> Tensor:
+    """The columns of these candidates (m,) among the scores of all; None: all of them."""
+    return scores if candidates is None else scores[:, candidates]
+
+
 class Scorer(ABC):
-    """Scores every candidate of an open slot: all that ranking needs. Only `score_slot` must be written."""
+    """Scores the candidates of an open slot: all that ranking and answers need.
+
+    Only `score_slot` and `n_candidates` must be written. Whoever scores many queries prepares the scorer first.
+    """
 
     @property
     def works_by_relation(self) -> bool:
@@ -37,8 +50,27 @@ class Scorer(ABC):
         return False
 
     @abstractmethod
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_candidates): the score of every entity (or relation) in the open slot of each query."""
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, m): the score of each candidate id (m,) in the open slot of each query; default: of all of them."""
+
+    @abstractmethod
+    def n_candidates(self, slot: Slot) -> int:
+        """How many entities (or relations) can fill a slot."""
+
+    def block_width(self, slot: Slot) -> int:
+        """How many candidates `score_blocks` scores at once, at most: what the memory for one query depends on."""
+        return self.n_candidates(slot)
+
+    @property
+    def device(self) -> torch.device:
+        """Where scores are computed."""
+        return torch.device("cpu")
+
+    def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
+        """(n,): the score of what fills the slot of each triple."""
+        rows = max(1, MAX_FACT_SCORES // max(1, self.n_candidates(slot)))
+        parts = [self.score_slot(slot, part).gather(1, part[slot][:, None])[:, 0] for part in triples.chunks(rows)]
+        return torch.cat(parts)
 
     def prepare(self) -> Scorer:
         """A scorer of the same scores for many queries, with the work that does not depend on them already done."""
@@ -112,9 +144,24 @@ class EmbeddingScorer(Scorer):
         return None if self.entity_vectors.sharded is None else self.entity_vectors.sharded.world
 
     @property
+    def device(self) -> torch.device:
+        return self.relations.device
+
+    @property
     def entities(self) -> Tensor:
         """(n_entities, entity_dim)."""
         return self.entity_vectors.all
+
+    def n_candidates(self, slot: Slot) -> int:
+        return self.n_relations if slot is Slot.RELATION else self.entity_vectors.n_entities
+
+    def block_width(self, slot: Slot) -> int:
+        return self.n_relations if slot is Slot.RELATION else self.entity_vectors.block_width
+
+    @cached_property
+    def _gathered(self) -> WeakIdKeyDictionary:
+        """The vectors of candidates ids, kept as long as these are: many blocks of queries share them."""
+        return WeakIdKeyDictionary()
 
     @cached_property
     def pruner(self) -> Pruner:
@@ -150,8 +197,29 @@ class EmbeddingScorer(Scorer):
         for start, candidates in self.candidate_blocks(slot):
             yield start, dispatch.all_scores(self.form, slot_map, candidates)
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        return self.for_batch(queries).score_slot(slot)
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        if candidates is None:
+            return self.for_batch(queries).score_slot(slot)
+        return dispatch.all_scores(self.form, self.slot_map(slot, queries), self._vectors_of(slot, candidates))
+
+    def _vectors_of(self, slot: Slot, candidates: Tensor) -> Tensor:
+        """(m, slot_dim): the vectors of candidates by id."""
+        if slot is Slot.RELATION:
+            return self.candidates(slot)[candidates]
+        if torch.is_grad_enabled():
+            return self.entity_vectors.of(candidates)
+        vectors: Tensor | None = self._gathered.get(candidates)
+        if vectors is None:
+            self._gathered[candidates] = vectors = self.entity_vectors.of(candidates)
+        return vectors
+
+    def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
+        parts = []
+        for part in triples.chunks(FACTS_AT_ONCE):
+            ids = part[slot]
+            vectors = self.candidates(slot)[ids] if slot is Slot.RELATION else self.entity_vectors.of(ids)
+            parts.append(self.form(self.slot_map(slot, part).apply(vectors)))
+        return torch.cat(parts)
 
     def exact_scores(self, slot: Slot, queries: Triples) -> ExactSlotScores | None:
         if self.exact is None:

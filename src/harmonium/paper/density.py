@@ -24,7 +24,7 @@ from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
 NUMBERS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held at once
@@ -48,7 +48,7 @@ def density(
 
     >>> density("runs/demo").positives.change
     """
-    run = open_run(run)
+    run = Run.of(run)
     if labelled is not None:
         triples, labels = read_labelled(labelled, run.graph, on_bad, **options)
     else:

@@ -15,7 +15,7 @@ from torch.linalg import vector_norm
 
 from harmonium.errors import HarmoniumError
 from harmonium.model.harmony import Harmony
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
 TOLERANCE = 1e-6  # remaining share of the distance at the end, in the slowest direction
@@ -37,7 +37,7 @@ def dynamics(
 
     >>> dynamics("runs/demo", "Switzerland", "official language", "French")
     """
-    run = open_run(run)
+    run = Run.of(run)
     triple = run.graph.triple(head, relation, tail)
     harmony = deepcopy(run.model.harmony).double()
     if harmony.tau == 0:

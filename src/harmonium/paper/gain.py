@@ -22,7 +22,7 @@ from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.kernels.quadratic_form import QuadraticForm
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
 CANDIDATES: tuple[Literal["typed-all"], Literal["full"]] = ("typed-all", "full")
@@ -43,7 +43,7 @@ def gain(
 
     >>> gain("runs/demo").to_json()["candidates"]["full"]["spearman"]
     """
-    run = open_run(run)
+    run = Run.of(run)
     model, graph = run.model_on(device), run.graph
     on = model.entity.device
     if model.harmony.tau == 0:

@@ -266,7 +266,7 @@ def gain(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
 
 
 def classification(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
-    measured = classify(run, labelled, device=device).to_json()
+    measured = classify(run, labelled).to_json()
     return {name: value for name, value in measured.items() if name not in ("thresholds", "by_relation")}
 
 

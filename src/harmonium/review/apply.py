@@ -13,7 +13,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import by_fact
 from harmonium.review.store import FactIds, load_judgements
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 
 
 def apply_judgements(
@@ -33,7 +33,7 @@ def apply_judgements(
     >>> from harmonium.review.apply import apply_judgements
     >>> run = apply_judgements("runs/demo", "runs/demo.review.sqlite", out="runs/newer")
     """
-    run = open_run(run)
+    run = Run.of(run)
     add, remove = facts_to_change(judgements, run.graph, on_bad)
     return update(
         run,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from harmonium.answers.score import split_of
 from harmonium.data.graph import Graph
 from harmonium.data.names import clean_name, is_empty, is_placeholder
 from harmonium.data.triples import Slot
@@ -45,7 +44,7 @@ def check_needed(graph: Graph, fact: FactIds, verdict: Verdict) -> None:
     if not all(name in names for names, name in _parts(graph, fact)):
         return
     triple = graph.triple(*fact)
-    split = split_of(graph, triple)[0]
+    split = graph.splits_of(triple)[0]
     if verdict == "accepted" and split is not None:
         raise HarmoniumError(f"{text(graph, fact)}: already a fact of the graph ({split})")
     if verdict == "rejected" and split is None and graph.rejected_answers(Slot.TAIL).contain(triple).all():

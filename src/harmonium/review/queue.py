@@ -25,7 +25,7 @@ from torch import Tensor
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, Progress, one_per_slot
 from harmonium.answers.complete import best_of
-from harmonium.answers.query import identifiers
+from harmonium.answers.prediction import identifiers
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError

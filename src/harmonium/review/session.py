@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
-from harmonium.answers.candidate_facts import CandidateSearch, Progress
-from harmonium.answers.query import identifiers
-from harmonium.answers.reasons import KnownFacts, find_reasons
-from harmonium.answers.score import split_of
+from harmonium.answers.calibration.fact_probability import FactCalibration
+from harmonium.answers.candidate_facts import Progress
+from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.prediction import identifiers
+from harmonium.answers.reasons import find_reasons
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
 from harmonium.review import facts_by_hand
@@ -25,27 +25,26 @@ from harmonium.run.run import Run
 class Review:
     """Reviewers judge the predicted facts of a run; threads may share it."""
 
-    run: Run
+    opened: OpenRun
     store: ReviewStore
     queue: ReviewQueue
     calibration: FactCalibration | None
-    known: KnownFacts
 
     @classmethod
     def open(
         cls,
-        run: Run,
+        run: Run | OpenRun,
         path: str | Path | None = None,
+        *,
         order: Order = "use",
         top: int = 1000,
         progress: Progress | None = None,
-        search: CandidateSearch | None = None,
-        known: KnownFacts | None = None,
     ) -> Review:
         """Open or make a file of judgements (default: beside the run folder), and search for facts to judge."""
-        store = ReviewStore.open(default_path(run) if path is None else path)
+        opened = open_run(run)
+        store = ReviewStore.open(default_path(opened.run) if path is None else path)
         try:
-            return cls.start(run, store, order, top, progress, search, known)
+            return cls.start(opened, store, order=order, top=top, progress=progress)
         except BaseException:
             store.close()
             raise
@@ -53,27 +52,30 @@ class Review:
     @classmethod
     def start(
         cls,
-        run: Run,
+        run: Run | OpenRun,
         store: ReviewStore,
+        *,
         order: Order = "use",
         top: int = 1000,
         progress: Progress | None = None,
-        search: CandidateSearch | None = None,
-        known: KnownFacts | None = None,
     ) -> Review:
         """Search for facts to judge, with judgements that are open already."""
-        calibration = fact_calibration_for(run, progress=progress)
-        search = search or CandidateSearch.prepare(run.model, run.graph)
+        opened = open_run(run)
+        calibration, fingerprint = opened.fact_calibration(progress=progress), opened.run.fingerprint
         judged = store.judgements()
-        queue = ReviewQueue.build(run.graph, search, calibration, run.fingerprint, order, top, judged, progress)
-        return cls(run, store, queue, calibration, known or KnownFacts(run.graph))
+        queue = ReviewQueue.build(opened.graph, opened.search(), calibration, fingerprint, order, top, judged, progress)
+        return cls(opened, store, queue, calibration)
+
+    @property
+    def run(self) -> Run:
+        return self.opened.run
 
     def next(self, reviewer: str, first: FactIds | None = None) -> Offer:
         return self.queue.next(self.store, reviewer, first)
 
     def reason(self, triple: tuple[int, int, int]) -> str:
         """The strongest evidence for a fact in the graph."""
-        (reason,) = find_reasons(self.run, Triples.from_rows([triple]), known=self.known)
+        (reason,) = find_reasons(self.opened.evidence, Triples.from_rows([triple]))
         return reason.text
 
     def judge(self, reviewer: str, fact: FactIds, verdict: Verdict, comment: str = "") -> Judgement:
@@ -115,7 +117,7 @@ class Review:
         graph = self.run.graph
         triple = graph.triple(*fact)
         row = triple.to_rows()[0].tolist()
-        if split_of(graph, triple)[0] is not None:
+        if graph.splits_of(triple)[0] is not None:
             raise HarmoniumError(f"{', '.join(fact)}: a known fact of the graph; only predicted facts are judged")
         (names,), candidates = graph.names_of(triple), self.queue.search.of_pair(*row)
         probability = uncorrected = None

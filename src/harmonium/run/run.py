@@ -71,17 +71,12 @@ ATTEMPTS = 5  # to read a folder that is replaced meanwhile
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
 
-def open_run(run: Run | str | Path) -> Run:
-    """The run itself, or the one in a folder."""
-    return run if isinstance(run, Run) else Run.load(run)
-
-
 def open_graph(source: Any, **reading: Any) -> Graph:
     """The graph of a run or a run folder; otherwise the one that `load` reads with these options."""
     if isinstance(source, Run) or is_run_folder(source):
         if reading:
             raise HarmoniumError(f"{source} is a run, whose graph is not read again; drop {min(reading)}")
-        return open_run(source).graph
+        return Run.of(source).graph
     return load(source, **reading)
 
 
@@ -129,6 +124,11 @@ class Run(RunMethods, Displayed):
     updates: tuple[Update, ...] = ()  # changes since the training, the last one last
     grammar: GrammarParameters | None = None  # constraints beside the vectors
     final: GradientGraph | None = None  # vectors trained on all facts, which answer; `model` has seen train facts alone
+
+    @classmethod
+    def of(cls, run: Run | str | Path) -> Run:
+        """The run itself, or the one in a folder."""
+        return run if isinstance(run, Run) else cls.load(run)
 
     @property
     def rejected(self) -> Triples:

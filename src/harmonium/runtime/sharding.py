@@ -13,7 +13,7 @@ class ShardedTable:
     """
 
     def __init__(self, local_rows: Tensor, n_rows: int, world: World) -> None:
-        self.local_rows, self.world = local_rows, world
+        self.local_rows, self.n_rows, self.world = local_rows, n_rows, world
         self.offset, self.shard_size = world.shard(n_rows).start, world.shard_size(n_rows)
 
     def fetch(self, ids: Tensor) -> Tensor:

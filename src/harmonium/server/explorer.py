@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -12,29 +11,24 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
-from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
-from harmonium.answers.calibration.probability import Calibration, calibration_for, optional_floats
-from harmonium.answers.candidate_facts import OTHER, CandidateSearch
+from harmonium.answers.calibration.probability import optional_floats
+from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
-from harmonium.answers.predict import answer_all
+from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.predict import answer
 from harmonium.answers.query import ask
-from harmonium.answers.reasons import KnownFacts, find_reasons
-from harmonium.answers.score import split_of
-from harmonium.data.graph import SPLITS
+from harmonium.answers.reasons import find_reasons
+from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 from harmonium.model.harmony import Harmony
-from harmonium.model.scoring import EmbeddingScorer
-from harmonium.review.queue import Order
-from harmonium.review.session import Review
-from harmonium.review.store import ReviewStore
 from harmonium.run.run import Run
 from harmonium.server.fact_ratings import FactRatings
 from harmonium.server.maps import entity_map, guise_points, links_between
 from harmonium.server.missing import MissingFactSearch
 from harmonium.server.name_search import GraphNames, NameIndex
 from harmonium.server.neighbourhood import Neighbourhoods, similarity
-from harmonium.server.prepared import CachedGraph, CachedTypes, LambdaFamily, PreparedGuise
+from harmonium.server.prepared import LambdaFamily, PreparedGuise
 from harmonium.server.relations import entities_with, stated_types, summarise_relations
 from harmonium.server.results import (
     Answers,
@@ -45,6 +39,7 @@ from harmonium.server.results import (
     GuiseView,
     Match,
     MissingFactList,
+    Named,
     Neighbourhood,
     Prediction,
     Predictions,
@@ -65,30 +60,30 @@ class Explorer:
     lock: Lock = field(default_factory=Lock)  # of the search for them: one at a time
 
     def prepare(self, progress: Callable[[int], None] | None = None) -> None:
-        if len(self.graph.valid):
-            calibration_for(self.run, progress)
-            fact_calibration_for(self.run, progress=progress)
+        opened = self.opened
+        opened.calibrate(progress)
+        opened.fact_calibration(progress=progress)
         for slot in Slot:
-            self.graph.known_answers(slot)
+            opened.known(slot)
         for slot in OTHER:
-            self.candidates.relations_of(slot, 0)  # infers the types of all slots
-        _ = self.neighbourhoods.by_entity, self.calibration, self.fact_calibration, self.full_map, self.info
+            opened.search().relations_of(slot, 0)  # infers the types of all slots
+        _ = self.neighbourhoods.by_entity, self.full_map, self.info
 
-    # Kept ------------------------------------------------------------------------------------------------------------
+    @property
+    def opened(self) -> OpenRun:
+        return open_run(self.run)
 
-    @cached_property
-    def graph(self) -> CachedGraph:
-        return CachedGraph(**vars(self.run.graph))
+    @property
+    def graph(self) -> Graph:
+        return self.run.graph
 
-    @cached_property
-    def scorer(self) -> EmbeddingScorer:
-        return self.run.model.prepare()
+    # Kept for the pages ----------------------------------------------------------------------------------------------
 
     @cached_property
     def lambdas(self) -> LambdaFamily | None:
         """The model at other values of lambda; None for a plain model."""
         form = self.run.model.form
-        return LambdaFamily(form, self.scorer) if isinstance(form, Harmony) else None
+        return LambdaFamily(form, self.opened.vectors) if isinstance(form, Harmony) else None
 
     @cached_property
     def entities(self) -> NameIndex:
@@ -106,44 +101,25 @@ class Explorer:
 
     @cached_property
     def neighbourhoods(self) -> Neighbourhoods:
-        return Neighbourhoods(self.graph, self.names, self.candidates.traits)
+        return Neighbourhoods(self.graph, self.names, self.opened.traits)
 
-    @cached_property
+    @property
     def ratings(self) -> FactRatings:
-        return FactRatings(self.candidates, self.fact_calibration, self.names)
-
-    @cached_property
-    def known_facts(self) -> KnownFacts:
-        return KnownFacts(self.graph)
-
-    @cached_property
-    def calibration(self) -> Calibration | None:
-        """None if there are no validation facts."""
-        return calibration_for(self.run) if len(self.graph.valid) else None
-
-    @cached_property
-    def fact_calibration(self) -> FactCalibration | None:
-        """None if there are too few validation facts."""
-        return fact_calibration_for(self.run) if len(self.graph.valid) else None
-
-    @cached_property
-    def candidates(self) -> CandidateSearch:
-        search = CandidateSearch.prepare(self.scorer, self.graph)
-        return replace(search, types=CachedTypes(search.types))
+        return FactRatings(self.opened, self.names)
 
     @cached_property
     def explainer(self) -> Explainer:
-        return Explainer(self._cached_run)
+        return Explainer(self.run)
 
     @cached_property
     @torch.no_grad()
     def full_map(self) -> EntityMap:
-        return entity_map(self.graph, self.entities, self.scorer.entities.float())
+        return entity_map(self.graph, self.entities, self.opened.vectors.entities.float())
 
     @cached_property
     def info(self) -> dict[str, Any]:
         """The graph and the run, but not its path on this machine."""
-        contents = info(self._cached_run)
+        contents = info(self.run)
         del contents["run"]["path"]
         for update in contents["run"]["updates"]:
             update["command"] = _without_folders(update["command"])
@@ -153,22 +129,7 @@ class Explorer:
 
     @cached_property
     def relation_summaries(self) -> list[RelationSummary]:
-        return summarise_relations(self.graph, self.names, self.candidates.traits)
-
-    def review(self, path: str | Path | None, order: Order, top: int, progress: Callable[[int], None] | None) -> Review:
-        """Open the review of this run, with what the explorer has prepared."""
-        return Review.open(self._cached_run, path, order, top, progress, self.candidates, self.known_facts)
-
-    def start_review(
-        self, store: ReviewStore, order: Order, top: int, progress: Callable[[int], None] | None
-    ) -> Review:
-        """The same with judgements that are open already."""
-        return Review.start(self._cached_run, store, order, top, progress, self.candidates, self.known_facts)
-
-    @property
-    def _cached_run(self) -> Run:
-        """The run with the graph that keeps its indexes."""
-        return replace(self.run, graph=self.graph)
+        return summarise_relations(self.graph, self.names, self.opened.traits)
 
     @property
     def name(self) -> str:
@@ -229,9 +190,9 @@ class Explorer:
         """One fact: whether it is known, its score, its probability if it is missing, and a reason for it."""
         triple = self.names.triple(head, relation, tail)
         row = triple.to_rows()[0].tolist()
-        split, probability = split_of(self.graph, triple)[0], self.ratings.probability(*row)
-        (score,) = self.scorer.score_slot(Slot.TAIL, triple)[0, triple.tail].tolist()
-        (reason,) = find_reasons(self.run, triple, known=self.known_facts)
+        split, probability = self.graph.splits_of(triple)[0], self.ratings.probability(*row)
+        (score,) = self.opened.scorer.score_facts(Slot.TAIL, triple).tolist()
+        (reason,) = find_reasons(self.opened.evidence, triple)
         return Prediction(*self.names.of(row), split, Slot.TAIL, score, probability, reason.text)
 
     @torch.no_grad()
@@ -245,7 +206,7 @@ class Explorer:
         return replace(missing, facts=missing.facts[:limit])
 
     def _search_missing(self, relation: int | None) -> MissingFactList:
-        search = MissingFactSearch(self._cached_run, self.candidates, self.fact_calibration, self.known_facts)
+        search = MissingFactSearch(self.opened)
         if relation is None:
             relations = [each for each in range(self.graph.n_relations) if self.relations.counts[each]]
             best, searched = search.most_interesting(relations, MOST_INTERESTING)
@@ -262,7 +223,7 @@ class Explorer:
     def compare(self, first: str, second: str) -> Comparison:
         """What two entities have in common, how similar their vectors are, and which facts may link them."""
         one, other = self.entities.index(first), self.entities.index(second)
-        cosine, rank = similarity(self.scorer.entities, one, other)
+        cosine, rank = similarity(self.opened.vectors.entities, one, other)
         facts = self.graph.facts()[self.neighbourhoods.positions(one, None)]
         links = (
             facts[(facts.head == other) | (facts.tail == other)] if one != other else facts[facts.head == facts.tail]
@@ -282,11 +243,12 @@ class Explorer:
     def predictions(self, name: str, limit: int) -> Predictions:
         """The most probable missing facts of an entity, as head and as tail; those of symmetric relations as head."""
         entity, n_queries, facts = self.entities.index(name), 0, []
+        search, calibration = self.opened.search(), self.opened.fact_calibration()
         for slot, open_slot in OTHER.items():
-            relations = self.candidates.relations_of(slot, entity)
+            relations = search.relations_of(slot, entity)
             if slot is Slot.TAIL:
-                relations = [relation for relation in relations if not self.candidates.traits.symmetric[relation]]
-            missing = find_missing(self.candidates, relations, limit, self.fact_calibration, (slot, entity))
+                relations = [relation for relation in relations if not search.traits.symmetric[relation]]
+            missing = find_missing(search, relations, limit, calibration, (slot, entity))
             probabilities = optional_floats(missing.probabilities, len(missing))
             columns = missing.triples.to_rows().tolist(), missing.scores.tolist(), probabilities
             for row, score, probability in zip(*columns, strict=True):
@@ -303,25 +265,26 @@ class Explorer:
         ids = []
         for names, name in ((self.entities, head), (self.relations, relation), (self.entities, tail)):
             ids.append(None if name is None else names.vocabulary.ids[names.index(name)])
-        query = ask(self.graph, *ids)
-        slot, search = query.slot, self.candidates
-        rules = (None, search.types, search.traits) if typed else (None, None, None)
-        best = answer_all(self.scorer, self.graph, slot, query.triple, limit, new_only, self.calibration, *rules)
-        row, column, predictions = query.triple.to_rows()[0].tolist(), list(Slot).index(slot), []
-        for answer in next(best):
-            row[column] = answer.index
-            predictions.append(Prediction(*self.names.of(row), answer.known, slot, answer.score, answer.probability))
-        if query.slot is not Slot.RELATION and search.traits.symmetric[query.triple.relation].all():
+        query, opened = ask(self.graph, *ids), self.opened
+        if len(query.open) != 1:
+            raise HarmoniumError("give exactly two of head, relation and tail")
+        slot = query.slot
+        ((_, best),) = answer(opened, [query], top=limit, new_only=new_only, typed=typed)
+        predictions = []
+        for each in best:
+            named = [Named(*pair) for pair in zip((each.head, each.relation, each.tail), each.names, strict=True)]
+            rated = each.known, slot, each.score, each.probability
+            predictions.append(Prediction(named[0], named[1], named[2], *rated))
+        if slot is not Slot.RELATION and opened.traits.symmetric[query.triple.relation].all():
             predictions.sort(key=lambda prediction: -(prediction.probability or 0))  # one for both directions
-        is_answered = typed and search.traits.is_answered(self.graph, slot, query.triple)
-        return Answers(query.text, slot, is_answered, predictions)
+        return Answers(query.text, slot, typed and opened.is_answered(slot, query.triple), predictions)
 
     @torch.no_grad()
     def guise(
         self, head: str, relation: str, tail: str, slot: Slot, count: int, typed: bool, faithfulness: float | None
     ) -> GuiseView:
         """Neighbours of an entity in one fact by composed vector and by token, at any lambda that W allows."""
-        triple, scorer, harmony, allowed = self.names.triple(head, relation, tail), self.scorer, None, None
+        triple, scorer, harmony, allowed = self.names.triple(head, relation, tail), self.opened.vectors, None, None
         if self.lambdas:
             faithfulness = self.lambdas.harmony.faithfulness if faithfulness is None else faithfulness
             allowed = self.lambdas.range(faithfulness)
@@ -332,7 +295,7 @@ class Explorer:
         composed = guise.composed
         tokens = None if harmony is None else composed @ harmony.token_map()
         return GuiseView(
-            Fact(*self.names.of(triple.to_rows()[0].tolist()), split_of(self.graph, triple)[0]),
+            Fact(*self.names.of(triple.to_rows()[0].tolist()), self.graph.splits_of(triple)[0]),
             slot,
             guise.ranks(triple[slot])[0],
             guise.nearest(composed, count),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harmonium.answers.calibration.fact_probability import FactCalibration
 from harmonium.answers.calibration.probability import optional_floats
-from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch
+from harmonium.answers.candidate_facts import CandidateFacts
+from harmonium.answers.open_run import OpenRun
 from harmonium.data.triples import Slot
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Prediction
@@ -16,27 +16,27 @@ from harmonium.server.results import Prediction
 class FactRatings:
     """Rates facts as the search for missing facts does."""
 
-    search: CandidateSearch
-    calibration: FactCalibration | None
+    opened: OpenRun
     names: GraphNames
 
     def probability(self, head: int, relation: int, tail: int) -> float | None:
         """None for a fact that is known, that the graph's regularities exclude, or without a calibration."""
-        facts = self.search.of_pair(head, relation, tail)
+        facts = self.opened.search().of_pair(head, relation, tail)
         return self._probabilities(facts)[0] if len(facts) else None
 
     def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
         """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""
         predictions = []
         for head, tail in ((first, second), (second, first)):
-            for relation in self.search.relations_of(Slot.HEAD, head):
-                if head == first or not self.search.traits.symmetric[relation]:
-                    facts = self.search.of_pair(head, relation, tail)
+            for relation in self.opened.search().relations_of(Slot.HEAD, head):
+                if head == first or not self.opened.traits.symmetric[relation]:
+                    facts = self.opened.search().of_pair(head, relation, tail)
                     for score, probability in zip(facts.scores.tolist(), self._probabilities(facts), strict=True):
                         names = self.names.of((head, relation, tail))
                         predictions.append(Prediction(*names, None, Slot.TAIL, score, probability))
         return sorted(predictions, key=lambda fact: (-(fact.probability or 0), -fact.score))[:count]
 
     def _probabilities(self, facts: CandidateFacts) -> list[float | None]:
-        log_odds = None if self.calibration is None else self.calibration.log_odds(facts)
+        calibration = self.opened.fact_calibration()
+        log_odds = None if calibration is None else calibration.log_odds(facts)
         return optional_floats(None if log_odds is None else log_odds.sigmoid(), len(facts))

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from harmonium.answers.calibration.fact_probability import FactCalibration
 from harmonium.answers.calibration.probability import optional_floats
-from harmonium.answers.candidate_facts import CandidateSearch, Progress
+from harmonium.answers.candidate_facts import Progress
 from harmonium.answers.complete import find_missing
-from harmonium.answers.reasons import KnownFacts, Reason, find_reasons
+from harmonium.answers.open_run import OpenRun
+from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.data.triples import Triples
-from harmonium.run.run import Run
 
 SECONDS = 10.0  # for the search, and again for the reasons
 PER_RELATION = 20  # best candidates of each relation
@@ -44,10 +43,7 @@ class ProbableFact:
 class MissingFactSearch:
     """A search that leaves out the relations for which there is no time."""
 
-    run: Run
-    search: CandidateSearch
-    calibration: FactCalibration | None
-    known: KnownFacts
+    opened: OpenRun
     seconds: float = SECONDS
 
     def most_probable(self, relation: int, count: int) -> tuple[list[ProbableFact], int]:
@@ -65,9 +61,10 @@ class MissingFactSearch:
     def _search(self, relations: Sequence[int], top: int) -> tuple[list[ProbableFact], int]:
         """The best facts of each relation, most probable first; relations with few candidates are searched first."""
         progress, facts, searched = _deadline(self.seconds), [], 0
+        search, calibration = self.opened.search(), self.opened.fact_calibration()
         for relation in sorted(relations, key=self._work):
             try:
-                missing = find_missing(self.search, [relation], top, self.calibration, progress=progress)
+                missing = find_missing(search, [relation], top, calibration, progress=progress)
             except TimeoutError:
                 break
             searched += 1
@@ -80,8 +77,8 @@ class MissingFactSearch:
 
     def _work(self, relation: int) -> int:
         """Pairs of entities to be scored, at least."""
-        sizes = self.search.types.sizes
-        return int(sizes[relation]) * int(sizes[relation + self.search.types.n_relations])
+        sizes = self.opened.types.sizes
+        return int(sizes[relation]) * int(sizes[relation + self.opened.graph.n_relations])
 
     def _with_reasons(self, facts: Sequence[ProbableFact]) -> list[ProbableFact]:
         """The same facts with reasons; the last ones without, if time is up."""
@@ -89,7 +86,7 @@ class MissingFactSearch:
         for start in range(0, len(facts), BATCH):
             batch = facts[start : start + BATCH]
             if time.monotonic() < end:
-                reasons = find_reasons(self.run, Triples.from_rows([fact.triple for fact in batch]), known=self.known)
+                reasons = find_reasons(self.opened.evidence, Triples.from_rows([fact.triple for fact in batch]))
             else:
                 reasons = [NO_TIME] * len(batch)
             rated += [replace(fact, reason=reason) for fact, reason in zip(batch, reasons, strict=True)]

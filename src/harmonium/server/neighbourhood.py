@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harmonium.answers.relation_traits import RelationTraits
-from harmonium.answers.score import split_of
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Slot, Triples
@@ -75,8 +74,8 @@ class Neighbourhoods:
 
     def facts(self, triples: Triples) -> list[Fact]:
         """Triples by name, with their splits; of a symmetric relation that of either direction."""
-        reversed = split_of(self.graph, Triples(triples.tail, triples.relation, triples.head))
-        rows = zip(triples.to_rows().tolist(), split_of(self.graph, triples), reversed, strict=True)
+        reversed = self.graph.splits_of(Triples(triples.tail, triples.relation, triples.head))
+        rows = zip(triples.to_rows().tolist(), self.graph.splits_of(triples), reversed, strict=True)
         return [
             Fact(*self.names.of(row), split or (other if self.traits.symmetric[row[1]] else None))
             for row, split, other in rows

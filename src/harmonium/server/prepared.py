@@ -1,60 +1,23 @@
-"""What many requests share: a graph that keeps its indexes, a guise that scores once, the model at any lambda."""
+"""What many requests share: a guise that scores once, the model at any lambda."""
 
 import math
-from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
-from harmonium.data.entity_types import EntityTypes, SlotTypes
-from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.ranking import rank
 from harmonium.model.exact_scores import ExactScores
 from harmonium.model.harmony import Harmony
-from harmonium.model.scoring import EmbeddingScorer, Scorer
+from harmonium.model.scoring import EmbeddingScorer, Scorer, of_candidates
 from harmonium.server.results import LambdaRange
 
 MARGIN = 1.02  # lambda stays above the largest eigenvalue of W by this factor
-
-
-class CachedGraph(Graph):
-    """A graph that builds each index once."""
-
-    @cached_property
-    def _known_answers(self) -> Callable[[Slot, tuple[str, ...]], KnownAnswers]:
-        return cache(super().known_answers)
-
-    @cached_property
-    def _slot_candidates(self) -> Callable[[Slot, tuple[str, ...]], CsrIndex]:
-        return cache(super().slot_candidates)
-
-    def known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> KnownAnswers:
-        """The whole index, whatever the queries."""
-        return self._known_answers(slot, tuple(splits))
-
-    def slot_candidates(self, slot: Slot, splits: Sequence[str] = SPLITS) -> CsrIndex:
-        return self._slot_candidates(slot, tuple(splits))
-
-
-class CachedTypes(EntityTypes):
-    """Types that are inferred once for each slot."""
-
-    def __init__(self, types: EntityTypes) -> None:
-        super().__init__(types.n_entities, types.n_relations, types.roles, types.members, types.sizes, types.has_loops)
-
-    @cached_property
-    def _of_slot(self) -> Callable[[Slot, int, bool], SlotTypes]:
-        return cache(super().of_slot)
-
-    def of_slot(self, slot: Slot, relation: int, typed: bool = True) -> SlotTypes:
-        return self._of_slot(slot, relation, typed)
 
 
 @dataclass(frozen=True)
@@ -64,8 +27,11 @@ class KnownScores(Scorer):
     scores: Tensor
     scorer: Scorer  # that made them
 
-    def score_slot(self, slot: Slot, queries: Triples) -> Tensor:
-        return self.scores.repeat(len(queries), 1)
+    def n_candidates(self, slot: Slot) -> int:
+        return self.scores.shape[1]
+
+    def score_slot(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        return of_candidates(self.scores, candidates).repeat(len(queries), 1)
 
     def exact_scores(self, slot: Slot, queries: Triples) -> ExactScores | None:
         return self.scorer.exact_scores(slot, queries)

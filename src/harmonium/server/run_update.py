@@ -114,7 +114,8 @@ class RunUpdate:
         explorer.prepare(progress)
         progress = self._progress("searching for facts to judge")
         queue = review.queue
-        return UpdatedRun(explorer, explorer.start_review(review.store, queue.order, queue.top, progress))
+        review = Review.start(updated, review.store, order=queue.order, top=queue.top, progress=progress)
+        return UpdatedRun(explorer, review)
 
     def _progress(self, stage: str) -> Callable[[int], None]:
         self._set(stage=stage, steps=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harmonium.errors import HarmoniumError, whole_number
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 
 if TYPE_CHECKING:
     import uvicorn
@@ -94,19 +94,20 @@ def guarded_app(
         from harmonium.server.guard import Guard
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
+    from harmonium.review.session import Review
     from harmonium.server.explorer import Explorer
 
     runs = [run] if isinstance(run, Run | str | Path) else list(run)
     if not 1 <= len(runs) <= (MOST_RUNS if review is None else 1):
         most = f"1 to {MOST_RUNS} runs to serve" if review is None else "one run to review"
         raise HarmoniumError(f"give {most}, not {len(runs)}")
-    explorers = [Explorer(open_run(each)) for each in runs]
+    explorers = [Explorer(Run.of(each)) for each in runs]
     for explorer in explorers:
         explorer.prepare(progress)
     hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
     if review is None:
         return Guard(build_app(explorers), hosts, token, seconds)
-    opened = explorers[0].review(review.path, review.order, review.top, progress)
+    opened = Review.open(explorers[0].run, review.path, order=review.order, top=review.top, progress=progress)
     issued = _issue_tokens(opened.store, review.reviewers)
     app = build_app(explorers, opened)
     return Guard(app, hosts, token, seconds, opened.store.reviewers(), host in LOOPBACK, issued)

@@ -265,7 +265,7 @@ def _reciprocal_ranks(
         for part, asked in zip(folds.select(spread), folds.asked, strict=True):
             form = QuadraticForm(part.core, torch.zeros_like(plain.form.vector), plain.form.constant, part.basis)
             quadratic = replace(plain, form=form)
-            for rows in asked[side].nonzero().flatten().split(chunk_size(plain, slot, facts[:1].to(device))):
+            for rows in asked[side].nonzero().flatten().split(chunk_size(plain, slot)):
                 ranks = _ranks(plain, quadratic, slot, facts[rows].to(device), known, part.scale)
                 values[:, side, rows] = 1 / ranks.cpu()
     return values.mean(1)

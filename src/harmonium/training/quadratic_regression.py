@@ -100,7 +100,7 @@ def gather_questions(
 ) -> Questions:
     """The questions that facts answer in a slot, with candidates that are not `known` answers (the facts are)."""
     parts: list[Questions] = []
-    for chunk in facts.chunks(chunk_size(scorer, slot, facts)):
+    for chunk in facts.chunks(chunk_size(scorer, slot)):
         wrong, log_weight = _wrong_candidates(scorer, slot, chunk, known, generator)
         vectors = scorer.entity_vectors.of(torch.cat([chunk[slot][:, None], wrong], dim=1))
         composed = scorer.slot_map(slot, chunk).beside_candidates().apply(vectors)

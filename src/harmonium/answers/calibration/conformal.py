@@ -154,7 +154,7 @@ class AnswerSets:
 def count_answers(scorer: Scorer, slot: Slot, queries: Triples, limits: SetLimits, known: KnownAnswers) -> Tensor:
     """(n,): the sizes of answer sets; the best answer is always in."""
     scorer, sizes = scorer.prepare(), [torch.empty(0, dtype=torch.int64)]
-    for rows in torch.arange(len(queries)).split(chunk_size(scorer, slot, queries)) if len(queries) else ():
+    for rows in torch.arange(len(queries)).split(chunk_size(scorer, slot)) if len(queries) else ():
         sizes.append(_count_chunk(scorer, slot, queries[rows], limits[rows], known))
     return torch.cat(sizes).clamp(min=1)
 
@@ -177,11 +177,11 @@ def _count_chunk(scorer: Scorer, slot: Slot, queries: Triples, limits: SetLimits
 # The answer sets of a run ---------------------------------------------------------------------------------------------
 
 
-def answer_sets_for(run: Run, progress: Callable[[int], None] | None = None) -> AnswerSets:
+def answer_sets_for(run: Run, scorer: Scorer, progress: Callable[[int], None] | None = None) -> AnswerSets:
     """What answer sets of a run are made with: computed on first use, then kept in its folder."""
     parse = partial(_parse, n_relations=run.graph.n_relations)
     return manifest.compute_once(
-        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_answer_sets(run.model, run.graph, progress))
+        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_answer_sets(scorer, run.graph, progress))
     ).answer_sets
 
 

@@ -84,11 +84,13 @@ class FactCalibration:
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-def fact_calibration_for(run: Run, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
+def fact_calibration_for(
+    run: Run, scorer: Scorer, typed: bool = True, progress: Progress | None = None
+) -> FactCalibration | None:
     """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts."""
 
     def compute() -> _Kept:
-        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(run.model, run.graph, typed, progress))
+        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, typed, progress))
 
     file, parse = FILE.format("typed" if typed else "untyped"), partial(_parse, n_relations=run.graph.n_relations)
     calibration = manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration

@@ -135,7 +135,7 @@ def _budget(graph: Graph, slot: Slot) -> int:
 
 def _chunks(scorer: Scorer, slot: Slot, queries: Triples) -> Sequence[tuple[int, Triples]]:
     """(first row, queries) of the chunks in which queries are scored."""
-    size = chunk_size(scorer, slot, queries) if len(queries) else 1
+    size = chunk_size(scorer, slot)
     return [(start, queries[start : start + size]) for start in range(0, len(queries), size)]
 
 

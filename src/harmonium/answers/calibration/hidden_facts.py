@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harmonium.answers.calibration.fact_probability import fact_calibration_for
 from harmonium.answers.candidate_facts import CandidateSearch
 from harmonium.answers.complete import BANDS, find_missing
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
@@ -52,15 +52,16 @@ class HiddenFacts:
         return sum(band.in_test for band in self.bands)
 
 
-def find_hidden(run: Run, top: int = LISTED, progress: Callable[[int], None] | None = None) -> HiddenFacts:
+def find_hidden(run: Run | OpenRun, top: int = LISTED, progress: Callable[[int], None] | None = None) -> HiddenFacts:
     """The `top` most probable missing facts of a graph without its test facts, and how many of them are test facts."""
-    graph = run.graph
+    opened = open_run(run)
+    graph = opened.graph
     if len(graph.test) < MIN_FACTS:
         raise HarmoniumError(f"'{graph.name}' has too few test facts to judge the probabilities of missing facts")
-    calibration = fact_calibration_for(run, True, progress)
+    calibration = opened.fact_calibration(progress=progress)
     if calibration is None:
         raise HarmoniumError(f"'{graph.name}' has too few validation facts for probabilities of missing facts")
-    search = CandidateSearch.prepare(run.model, graph, ("train", "valid"))
+    search = CandidateSearch.prepare(opened.scorer, graph, ("train", "valid"))
     missing = find_missing(search, None, top, calibration, progress=progress)
     facts, symmetric = missing.triples, search.traits.symmetric[missing.triples.relation]
     hidden = graph.known_answers(Slot.TAIL, ("test",))

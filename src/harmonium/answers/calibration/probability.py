@@ -33,7 +33,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime import schema
 from harmonium.runtime.displayed import Displayed, Line, Part, Table, percent
 
@@ -130,13 +129,12 @@ def optional_floats(probabilities: Tensor | None, count: int) -> list[float | No
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-def calibration_for(run: Run | str | Path, progress: Callable[[int], None] | None = None) -> Calibration:
-    """The calibration of a run: fitted on first use, then kept in its folder."""
-    run = open_run(run)
-    model, graph = run.model, run.graph
+def calibration_for(run: Run, scorer: Scorer, progress: Callable[[int], None] | None = None) -> Calibration:
+    """The calibration of a run and its scorer: fitted on first use, then kept in its folder (`OpenRun.calibration`)."""
+    graph = run.graph
     parse = partial(_parse, n_relations=graph.n_relations)
     return manifest.compute_once(
-        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_calibration(model, graph, progress))
+        run.path, run.fingerprint, FILE, parse, lambda: _Kept(FORMAT, fit_calibration(scorer, graph, progress))
     ).calibration
 
 

@@ -50,7 +50,7 @@ def log_normalisers(
     With `known` of those that are not known answers.
     """
     parts = [torch.empty(0, len(temperatures), dtype=torch.float64)]
-    for chunk in queries.chunks(chunk_size(scorer, slot, queries)) if len(queries) else ():
+    for chunk in queries.chunks(chunk_size(scorer, slot)) if len(queries) else ():
         parts.append(_log_normalisers(scorer, slot, chunk, temperatures, known))
         if progress:
             progress(len(chunk))

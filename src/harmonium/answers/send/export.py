@@ -11,7 +11,7 @@ from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import FILES as RUN_FILES
-from harmonium.run.run import Run, open_run
+from harmonium.run.run import Run
 from harmonium.runtime import storage
 from harmonium.runtime.written_files import check_replaceable, replace_files
 from harmonium.training.initial_vectors import VectorTable
@@ -31,7 +31,7 @@ def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwr
     >>> harmonium.export("runs/demo", "vectors.parquet")
     >>> harmonium.export("runs/demo", "my-model", to="hub")
     """
-    run, out = open_run(run), Path(out)
+    run, out = Run.of(run), Path(out)
     kind = to or FORMATS.get(out.suffix)
     if kind not in (*FORMATS.values(), "hub"):
         raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to hub")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from harmonium.data.tables.skipped_rows import OnBad
 from harmonium.data.tables.text_encoding import check_encoding
@@ -23,6 +23,18 @@ TABLE_OPTIONS = (
 NO_COLUMN = ("", "-", "None")
 
 Columns = Sequence[str | int | None] | Mapping[str, str | int | None] | str  # in order, by slot, or separated by commas
+
+
+class FactReading(TypedDict, total=False):
+    """Keyword arguments that say how to read facts or queries; `Options` explains them."""
+
+    columns: Columns
+    delimiter: str
+    separator: str
+    sep: str
+    encoding: str
+    header: bool
+    quotes: bool
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,7 @@ class Options:
         }
 
 
+FACT_NAMES = tuple(FactReading.__annotations__)
 NAMES = tuple(field.name for field in fields(Options) if field.name != "progress") + tuple(OTHER_NAMES)
 
 

@@ -1,0 +1,130 @@
+"""A run opened for queries: everything that answers need of it, each computed once, when it is first needed.
+
+    opened = open_run("runs/demo")
+
+Who asks a run (`predict`, `score`, `complete`, `classify`, the commands, the page, a review) asks this object. Answers are
+scored by its `scorer` alone, which may be any Scorer: the vectors of the model, or a sum of several families.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from harmonium.answers.calibration.conformal import AnswerSets, answer_sets_for
+from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
+from harmonium.answers.calibration.probability import Calibration, calibration_for
+from harmonium.answers.candidate_facts import CandidateSearch, Progress
+from harmonium.answers.reasons import Evidence
+from harmonium.answers.relation_traits import RelationTraits, false_answers
+from harmonium.data.entity_types import EntityTypes
+from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.index import KnownAnswers
+from harmonium.data.triples import Slot, Triples
+from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import EmbeddingScorer, Scorer
+from harmonium.run.run import Run
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A run prepared for many queries.
+
+    Nothing in it can go stale: a run is never changed, an update is another run. What people's judgements taught is read
+    from the run folder each time (`fact_calibration`), as it may be learned while the run is open.
+    """
+
+    run: Run
+
+    @property
+    def graph(self) -> Graph:
+        return self.run.graph
+
+    @property
+    def model(self) -> GradientGraph:
+        return self.run.model
+
+    @cached_property
+    def vectors(self) -> EmbeddingScorer:
+        """The model at this instant: for what is about vectors themselves, such as similarity and guises."""
+        return self.run.model.prepare()
+
+    @property
+    def scorer(self) -> Scorer:
+        """What answers are scored and ranked by, prepared."""
+        return self.vectors
+
+    def known(self, slot: Slot) -> KnownAnswers:
+        """The known answers of all queries with this slot open."""
+        return self.graph.keep_known_answers(slot)
+
+    def rejected(self, slot: Slot) -> KnownAnswers:
+        """Answers that are known to be false; in both directions where the relation is symmetric."""
+        return self._rejected[slot]
+
+    @cached_property
+    def _rejected(self) -> dict[Slot, KnownAnswers]:
+        traits = self.traits if len(self.graph.rejected) else None
+        return {slot: false_answers(self.graph, slot, traits) for slot in Slot}
+
+    def splits_of(self, triples: Triples) -> list[str | None]:
+        """The first split in which each triple is a fact, or None."""
+        for split in SPLITS:
+            self.graph.keep_known_answers(Slot.TAIL, (split,))
+        return self.graph.splits_of(triples)
+
+    @cached_property
+    def types(self) -> EntityTypes:
+        """Which entities could fill a slot of a relation."""
+        return EntityTypes.infer(self.graph)
+
+    @cached_property
+    def traits(self) -> RelationTraits:
+        """Which relations are symmetric, and which have one answer."""
+        return RelationTraits.infer(self.graph)
+
+    def calibrate(self, progress: Progress | None = None) -> Calibration:
+        """The probabilities of answers: fitted on first use, which takes seconds, then kept in the run folder."""
+        return calibration_for(self.run, self.scorer, progress)
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.calibrate()
+
+    def fact_calibration(self, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
+        """The probabilities of missing facts, likewise; None with too few validation facts."""
+        return fact_calibration_for(self.run, self.scorer, typed, progress)
+
+    def answer_sets(self, progress: Progress | None = None) -> AnswerSets:
+        """What answer sets of a given coverage are made with, likewise."""
+        return answer_sets_for(self.run, self.scorer, progress)
+
+    def search(self, typed: bool = True, only_empty: bool = False) -> CandidateSearch:
+        """The search for facts that the graph lacks."""
+        slots = (Slot.HEAD, Slot.TAIL)
+        known = {slot: self.known(slot) for slot in slots}
+        rejected = {slot: self.rejected(slot) for slot in slots}
+        return CandidateSearch(self.scorer, self.types, self.traits, known, rejected, typed, only_empty)
+
+    def is_answered(self, slot: Slot, query: Triples) -> bool:
+        """Whether a query (one row) can have one answer, and the graph knows it."""
+        if slot is Slot.RELATION or not self.traits.has_one_answer(slot)[query.relation].all():
+            return False
+        return len(self.known(slot).of(query)[1]) > 0
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What reasons are made of."""
+        return Evidence(self.graph, self.model)
+
+
+def open_run(run: Run | OpenRun | str | Path) -> OpenRun:
+    """A run, or the one in a folder, opened for queries: always the same object for the same run."""
+    if isinstance(run, OpenRun):
+        return run
+    run = Run.of(run)
+    opened = vars(run).get("_opened")
+    if not isinstance(opened, OpenRun):
+        vars(run)["_opened"] = opened = OpenRun(run)
+    return opened
