@@ -125,18 +125,21 @@ def test_reading_options_do_not_go_with_a_run(call, run: Path) -> None:
         assert (refused.code, "drop" in refused.err and "columns" in refused.err) == (2, True)
 
 
-def test_names_are_united_in_a_clean_copy(call, tmp_path: Path) -> None:
+def test_spellings_are_united_unless_the_user_says_no(call, tmp_path: Path) -> None:
     facts = tmp_path / "facts.csv"
     rows = [f"Person {i},knows,Person {(i * i + 1) % 7}" for i in range(7)]
     facts.write_text(
         "head,relation,tail\n" + "\n".join([*rows, "PERSON 1,knows,person_3", "Person 2,Knows,Person 5", ""])
     )
-    found = call("doctor", facts)
-    assert "in case: 1, in punctuation: 1" in found.words and "--unite" in found.words
-    assert call("doctor", facts, "--unite", "case").code == 2
-    assert "not by 'cases'" in call("doctor", facts, "--clean", tmp_path / "x", "--unite", "cases").err
-    united = call("doctor", facts, "--clean", tmp_path / "clean.tsv", "--unite", "case,punctuation")
-    assert "2 names of entities united with others; 1 names of relations united" in united.words
+    for command in ("doctor", "info"):
+        shown = call(command, facts).words
+        assert "united 2 other spellings of entities" in shown and "united 1 other spellings of relations" in shown
+        assert "other spellings" not in call(command, facts, "--no-unite").words
+    call("doctor", facts, "--clean", tmp_path / "clean.tsv")
     copy = harmonium.load(tmp_path / "clean.tsv", valid=0, test=0)
     assert (copy.n_entities, list(copy.relations.ids)) == (7, ["knows"])
-    assert "PERSON 1" not in copy.entities.ids
+    whole = tmp_path / "whole.tsv"
+    call("convert", facts, whole)
+    assert "PERSON 1" in harmonium.load(whole, valid=0, test=0).entities.ids  # which changes no names
+    call("convert", facts, whole, "--unite", "--overwrite")
+    assert "PERSON 1" not in harmonium.load(whole, valid=0, test=0).entities.ids

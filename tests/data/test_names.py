@@ -86,7 +86,7 @@ def test_spellings_are_one_entity_in_every_format(
     notes = {note.kind: note for note in graph.notes}
     assert (notes["repeated"].count, notes["united"].count) == (1, 1)  # united: of relations, the last note
     entities = next(note for note in graph.notes if note.kind == "united")
-    assert "of 2 entities that differ in blanks or Unicode form: São Paulo, Lisboa" in entities.text
+    assert "of 2 entities that differ in whitespace or Unicode form: São Paulo, Lisboa" in entities.text
 
 
 def test_questions_may_spell_names_in_another_way(tmp_path: Path) -> None:

@@ -22,16 +22,36 @@ def test_titles_are_labels_only_if_they_are_distinct() -> None:
 
 
 def test_a_label_of_several_asks_for_an_identifier() -> None:
-    with pytest.raises(HarmoniumError, match="2 of the entity names are 'Georgia'.* Q230, Q1428"):
+    with pytest.raises(HarmoniumError, match="2 entity names may be 'Georgia'.*: Q230, Q1428"):
         LABELLED.index("Georgia")
     assert LABELLED.index("Q1428") == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"), [("switzerland", "Switzerland"), ("Swizerland", "Switzerland"), ("Frnace", "France")]
-)
+@pytest.mark.parametrize(("name", "suggestion"), [("Swizerland", "Switzerland"), ("frnace", "France")])
 def test_an_unknown_name_gets_similar_ones_as_suggestions(name: str, suggestion: str) -> None:
     with pytest.raises(HarmoniumError, match=f"no entity named '{name}' among 4; did you mean '{suggestion}'"):
         LABELLED.index(name)
     with pytest.raises(HarmoniumError, match="no relation named 'zzz' among 2$"):
         Vocabulary(["next", "before"], kind="relation").index("zzz")
+
+
+@pytest.mark.parametrize("name", ["switzerland", "SWITZERLAND", "Sw\u00eftzerland", "q39"])
+def test_names_are_found_in_another_spelling(name: str) -> None:
+    assert LABELLED.index(name) == 0
+    assert name not in LABELLED  # which asks for the name itself
+
+
+def test_a_spelling_of_several_names_is_ambiguous() -> None:
+    names = Vocabulary(["US", "us", "UK"])
+    assert (names.index("US"), names.index("us"), names.index("uk")) == (0, 1, 2)
+    with pytest.raises(HarmoniumError, match="2 entity names may be 'Us'; say which: US, us"):
+        names.index("Us")
+    assert Vocabulary(["Q1"], ["q1"]).index("Q1") == 0  # one entity under both names
+
+
+def test_suggestions_prefer_whole_words() -> None:
+    names = Vocabulary(["Zinc hydroxide", "Zinc oxide", "Zinc", "Tin", "Copper(II) zinc alloy"])
+    assert names.nearest("Zink")[0] == "Zinc"
+    with pytest.raises(HarmoniumError, match="did you mean 'Zinc'"):
+        names.index("Zink")
+    assert names.nearest("hydroxide")[0] == "Zinc hydroxide"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from harmonium.data.checks.contradictions import find_contradictions
 from harmonium.data.checks.diagnosis import Diagnosis, diagnose, judged_split
 from harmonium.data.datasets import convert
 from harmonium.data.graph import Graph
-from harmonium.data.spellings import read_differences, unite_names
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.baselines import RuleBaseline
 from harmonium.evaluation.evaluation import evaluate_scorer
@@ -24,7 +23,6 @@ def doctor(
     source: Any,
     *,
     clean: str | Path | None = None,
-    unite: str | Sequence[str] | None = None,
     since: Any = None,
     top: int = 10,
     progress: Callable[[int], None] | None = None,
@@ -34,17 +32,13 @@ def doctor(
 
     `source`: anything that `load` reads, with its options as `reading`, or a run, whose graph is checked.
     `clean`: a folder or file for a copy without leaks.
-    `unite`: in that copy, names that differ only in these are one: whitespace, case, punctuation, or "all".
     `since`: an older version of the graph, or a run on it; facts that contradict it are listed.
     `top`: number of contradictions listed.
 
     >>> harmonium.doctor("atlas").verdict
-    >>> harmonium.doctor("messy.csv", clean="clean", unite="case,whitespace", on_bad="skip")
+    >>> harmonium.doctor("messy.csv", clean="clean")
     >>> harmonium.doctor("facts-2024.csv", since="facts-2023.csv").since.rows
     """
-    differences = () if unite is None else read_differences(unite)
-    if unite is not None and clean is None:
-        raise HarmoniumError("names are united in a cleaned copy: give --clean OUT too")
     out = None if clean is None else _check_free(Path(clean))
     graph = open_graph(source, **reading)
     older = None if since is None else _open_older(since, reading)
@@ -53,10 +47,9 @@ def doctor(
         diagnosis = replace(diagnosis, since=find_contradictions(older, graph, top))
     if out is None:
         return diagnosis
-    graph, united = unite_names(graph, differences) if differences else (graph, {})
     copy, report = clean_copy(graph)
     convert(copy, out)
-    return replace(diagnosis, cleaned={"path": str(out), "united": united, **report})
+    return replace(diagnosis, cleaned={"path": str(out), **report})
 
 
 def _open_older(source: Any, reading: dict[str, Any]) -> Graph:

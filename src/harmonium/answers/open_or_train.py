@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from harmonium.data.datasets import graph_name, is_server, load, locate
+from harmonium.data.datasets import graph_name, read_graph
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
@@ -16,8 +16,6 @@ from harmonium.run.run import Run
 from harmonium.runtime.folders import is_finished, is_unfinished
 from harmonium.training.state import Progress
 from harmonium.training.train import train
-
-MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
 
 
 class Steps:
@@ -87,25 +85,6 @@ def is_run_folder(source: Any) -> bool:
 def run_folder(source: Any) -> Path | None:
     """Where the run on a graph is saved by default: runs/facts for data/facts.csv.gz; nowhere for a value in memory."""
     return Path("runs") / graph_name(source) if isinstance(source, str | os.PathLike) else None
-
-
-def read_graph(source: Any, **options: Any) -> Graph:
-    """The graph that `load` reads; rows of a file or frame that cannot be used are skipped.
-
-    A table that is no list of facts, as its relations hardly repeat, is an error.
-    """
-    is_name = isinstance(source, str | os.PathLike) and not is_server(source)
-    if not (is_name and locate(source).is_dir()):
-        options.setdefault("on_bad", "skip")
-    graph = load(source, **options)
-    n_facts = sum(map(len, graph.splits.values()))
-    if graph.n_relations > max(MIN_RELATIONS, n_facts / 2):
-        head, relation, tail = graph.names_of(graph.train[:1])[0]
-        raise HarmoniumError(
-            f"{source}: {graph.n_relations:,} relations for {n_facts:,} facts, so nothing can be learned of them: is "
-            f"'{relation}' a relation between '{head}' and '{tail}'? Choose --columns head,relation,tail by name or number"
-        )
-    return graph
 
 
 def earlier_run(folder: Path, graph: Graph, preset: str | None = None, minutes: float | None = None) -> Run | None:

@@ -53,13 +53,6 @@ def info(
 def doctor(
     graph: Annotated[str, argument("GRAPH|RUN", "Dataset name, folder or file of facts; or a run folder.")],
     clean: Annotated[Path | None, option("PATH", "Write a copy without leaks: a new folder or file.")] = None,
-    unite: Annotated[
-        str | None,
-        option(
-            "whitespace|case|punctuation|all",
-            "With --clean: unite names that differ only in these (several: case,whitespace); the usual one stays.",
-        ),
-    ] = None,
     since: Annotated[
         str | None, option("GRAPH", "Older version of the graph, or a run on it: also list facts that contradict it.")
     ] = None,
@@ -72,7 +65,7 @@ def doctor(
 
     Example: harmonium doctor atlas
 
-    Example: harmonium doctor messy.csv --on-bad skip --clean clean --unite case,whitespace
+    Example: harmonium doctor messy.csv --clean clean
 
     Example: harmonium doctor facts-2024.csv --since facts-2023.csv
     """
@@ -80,9 +73,7 @@ def doctor(
     if since is not None:
         console.download(since)
     with console.bar("ranking by rules") as progress:
-        diagnosis = harmonium.doctor(
-            graph, clean=clean, unite=unite, since=since, top=top, progress=progress, **reading
-        )
+        diagnosis = harmonium.doctor(graph, clean=clean, since=since, top=top, progress=progress, **reading)
     console.output(diagnosis, output_format, lambda diagnosis: console.show(diagnosis.display(top)))
 
 

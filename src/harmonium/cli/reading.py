@@ -45,6 +45,10 @@ GRAPH = FACTS | {  # and of graphs
     "weight_column": Annotated[
         str | None, option("NAME", "Column of weights of facts, 0 or more; of RDF the predicate.", **PANEL)
     ],
+    "unite": Annotated[
+        bool | None,
+        flag("Unite names that differ only in case, whitespace or accents.", "--unite/--no-unite", **PANEL),
+    ],
     "literals": Annotated[
         str | None, option("skip|keep", "RDF literals: skip (default) or keep as entities.", **PANEL)
     ],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harmonium.data import download, graph_file
 from harmonium.data.download import Progress
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.spellings import unite_spellings
 from harmonium.data.split import split
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import OnBad
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from harmonium.data.tables.source import Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 8
+CACHE_VERSION = 9
+MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
 PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
@@ -45,11 +47,11 @@ def load(
     """A Graph from a name, a folder, a file of triples, sparql:URL, bolt://HOST (Neo4j), or from memory: a pandas or
     polars frame, a list of (head, relation, tail), an array of three columns, a dict of columns or a networkx graph.
 
-    Names are cleaned (blanks, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
+    Names are cleaned (whitespace, Unicode normal form) and repeated facts dropped; `graph.notes` says how many. A row that
     cannot be used (an empty cell, too few or too many cells, not UTF-8) is an error with file and line; `on_bad="skip"`
     leaves such rows out, with a note. Further `options` (data/tables/reading_options.py) say how to read it: columns,
-    label_columns, type_columns, weight_column, delimiter, encoding, header, quotes, literals, language, query,
-    allow_internal.
+    label_columns, type_columns, weight_column, delimiter, encoding, header, quotes, unite (other spellings of a
+    name: spellings.py), literals, language, query, allow_internal.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
     test, or up to 10 % of a small graph.
     A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
@@ -76,10 +78,33 @@ def load(
         graph = _load_path(path, read_with)
         if path.is_dir() and has_splits(path):
             return graph
-    if len(graph.valid) or len(graph.test) or valid == test == 0:
+    if len(graph.valid) or len(graph.test):
+        return graph
+    graph = unite_spellings(graph) if read_with.unite else graph
+    if valid == test == 0:
         return graph
     share = split_share(len(graph.train))
     return split(graph, seed=seed, valid=share if valid is None else valid, test=share if test is None else test)
+
+
+def read_graph(source: Any, **options: Any) -> Graph:
+    """What commands make of the graph that a user names: `load` with rows that cannot be used skipped and spellings united.
+
+    Notes say how many. Rows of a folder are not skipped: it was written by a program. A table that is no list of facts, as
+    its relations hardly repeat, is an error.
+    """
+    is_name = isinstance(source, str | os.PathLike) and not is_server(source)
+    if not (is_name and locate(source).is_dir()):
+        options.setdefault("on_bad", "skip")
+    graph = load(source, **{"unite": True, **options})
+    n_facts = sum(map(len, graph.splits.values()))
+    if graph.n_relations > max(MIN_RELATIONS, n_facts / 2):
+        head, relation, tail = graph.names_of(graph.train[:1])[0]
+        raise HarmoniumError(
+            f"{source}: {graph.n_relations:,} relations for {n_facts:,} facts, so nothing can be learned of them: is "
+            f"'{relation}' a relation between '{head}' and '{tail}'? Choose --columns head,relation,tail by name or number"
+        )
+    return graph
 
 
 def registry() -> ModuleType:
@@ -181,7 +206,7 @@ def _load_path(path: Path, options: Options) -> Graph:
     """
     format = registry().detect(path, options)
     files = _files(path, format)
-    chosen = dataclasses.replace(options, progress=None)
+    chosen = dataclasses.replace(options, progress=None, unite=False)  # names are united after reading
     key = storage.digest(repr((CACHE_VERSION, path.name, _sizes(files), chosen)).encode(errors="replace"))
     if any(storage.cache_folder().glob(f"{key}.*")):
         with contextlib.suppress(HarmoniumError):  # a damaged cache, or that of other contents

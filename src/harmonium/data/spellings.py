@@ -1,140 +1,162 @@
-"""Names that differ only in whitespace, case or punctuation: found, and united where the user asks for it.
+"""Spellings of one name: Zinc, ZINC and zinc become one entity where nothing speaks against it.
 
-Rare spellings of relations become the usual one where bad rows are skipped, as they are in messy files. Entities are left
-as they are: Polish is not polish.
+Candidates are names that differ only in case, whitespace, Unicode form or accents (`spelling_key`). They are kept apart
+
+- if both are in one fact, as that fact tells them apart;
+- if they have other roles: Polish, which people speak, is not polish, which one buys;
+- if one is a symbol, whose case matters: CO is not Co;
+- if they are identifiers: IRIs, or names of a graph that has readable labels besides.
 """
 
-import re
-import unicodedata
+from __future__ import annotations
+
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph, Note
-from harmonium.data.names import clean_name
+from harmonium.data.names import relation_key, spelling_key
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
-from harmonium.errors import HarmoniumError
 
-USUAL = 10  # times as many facts has the usual spelling of a relation as a rare one
 EXAMPLES = 3  # shown in a note
-MAX_NAMES = 1_000_000  # compared
-DIFFERENCES = ("whitespace", "case", "punctuation")  # whitespace: and Unicode form
-MARKS = re.compile(r"['\u2019`]|(?<!\d)\.|\.(?!\d)")  # within words: U.S.A. is USA, but 1.5 is not 15
-GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count: C++ is not C#
+MAX_NAMES = 1_000_000  # compared, a microsecond each
+SHARED_ROLES = 0.5  # of the roles of the name that has fewer: as many must be roles of the other
+UNITED, APART = "spellings united", "spellings kept apart"  # kinds of notes
 
 
-def simplify(name: str, differences: Sequence[str] = DIFFERENCES) -> str:
-    """The name without these differences: equal for names that differ in nothing else."""
-    simple = name
-    if "whitespace" in differences:
-        simple = clean_name(unicodedata.normalize("NFKC", clean_name(simple)))
-    if "punctuation" in differences:
-        simple = GAPS.sub(" ", MARKS.sub("", simple)).strip() or simple
-    return simple.casefold() if "case" in differences else simple
+@dataclass(frozen=True)
+class Spelling:
+    """A rarer spelling of a name, and what speaks against uniting it with the usual one."""
+
+    usual: int  # id of the spelling with most facts
+    other: int
+    against: str = ""  # empty: nothing
 
 
-def read_differences(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Kinds of differences by name: whitespace, case, punctuation, or all."""
-    words = [word.strip() for word in (text.split(",") if isinstance(text, str) else text)]
-    if unknown := [word for word in words if word not in (*DIFFERENCES, "all")]:
-        raise HarmoniumError(f"names are united by {', '.join(DIFFERENCES)} or all, not by '{unknown[0]}'")
-    return DIFFERENCES if "all" in words else tuple(word for word in DIFFERENCES if word in words)
-
-
-def unite_names(graph: Graph, differences: Sequence[str]) -> tuple[Graph, dict[str, list[dict[str, Any]]]]:
-    """A graph in which entities, and relations, that differ only in these are one; and which were united.
-
-    The spelling with most facts stays. Repeated facts that come of it are dropped within each split.
-    """
+def find_spellings(graph: Graph) -> tuple[list[Spelling], list[Spelling]]:
+    """The spellings of entities and of relations that may be those of another name."""
     facts = graph.facts()
     of_entities = torch.cat([facts.head, facts.tail]).bincount(minlength=graph.n_entities)
-    entities, entity, united_entities = _unite(graph.entities, of_entities, differences)
     of_relations = facts.relation.bincount(minlength=graph.n_relations)
-    relations, relation, united_relations = _unite(graph.relations, of_relations, differences)
-    splits = []
-    for triples in (*graph.splits.values(), graph.rejected):
-        head, tail = entity[triples.head], entity[triples.tail]
-        ids = replace(triples, head=head, relation=relation[triples.relation], tail=tail)
-        splits.append(ids[_first_rows(ids.to_rows())])
-    train, valid, test, rejected = splits
-    united = Graph(entities, relations, train, valid, test, graph.name, graph.notes, rejected)
-    return united, {"entities": united_entities, "relations": united_relations}
+    entities = _pairs(graph.entities, of_entities, spelling_key)
+    relations = _pairs(graph.relations, of_relations, relation_key)
+    return _judge(graph, entities) if entities else [], [Spelling(*pair) for pair in relations]
 
 
-def _unite(
-    vocabulary: Vocabulary, counts: Tensor, differences: Sequence[str]
-) -> tuple[Vocabulary, Tensor, list[dict[str, Any]]]:
-    """A vocabulary of the usual spellings, the new id (n,) of each old one, and what was united."""
-    usual, united = torch.arange(len(vocabulary)), []
-    for group in alike(vocabulary.ids, differences):
-        best = max(group, key=lambda index: (int(counts[index]), -index))
-        usual[torch.tensor(group)] = best
-        others = [vocabulary.ids[index] for index in group if index != best]
-        united.append({"kept": vocabulary.ids[best], "united": others})
-    kept, number = usual.unique(return_inverse=True)
-    ids = [vocabulary.ids[index] for index in kept.tolist()]
-    labels = None if vocabulary.labels is None else [vocabulary.labels[index] for index in kept.tolist()]
-    return Vocabulary(ids, labels, vocabulary.kind), number, united
+def unite_spellings(graph: Graph) -> Graph:
+    """The graph with spellings united where nothing speaks against it; its notes say which, and which were kept apart.
+
+    The spelling with most facts stays. Facts that become the same are dropped within each split.
+    """
+    entities, relations = find_spellings(graph)
+    notes = _notes(graph.entities, entities, "entities") + _notes(graph.relations, relations, "relations")
+    names, entity = _merge(graph.entities, entities)
+    titles, relation = _merge(graph.relations, relations)
+
+    def renumber(triples: Triples) -> Triples:
+        return replace(
+            triples, head=entity[triples.head], relation=relation[triples.relation], tail=entity[triples.tail]
+        )
+
+    splits = {split: renumber(triples) for split, triples in graph.splits.items()}
+    if len(names) < graph.n_entities or len(titles) < graph.n_relations:
+        from harmonium.data.repeats import drop_repeated  # needs polars, which training on a .graph file does not
+
+        notes += drop_repeated(splits)
+    train, valid, test = splits.values()
+    notes_of_all = (*graph.notes, *notes)
+    return Graph(names, titles, train, valid, test, graph.name, notes_of_all, renumber(graph.rejected))
 
 
-def _first_rows(rows: Tensor) -> Tensor:
-    """(n,) bool: whether each row (n, 3) is the first of its kind."""
-    number = rows.unique(dim=0, return_inverse=True)[1] if len(rows) else rows[:, 0]
-    order = number.argsort(stable=True)
-    is_first = torch.ones(len(rows), dtype=torch.bool)
-    is_first[order[1:]] = number[order[1:]] != number[order[:-1]]
-    return is_first
-
-
-def spelling_key(name: str) -> str:
-    """The same for directedBy, DIRECTED_BY and directed-by."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return " ".join(re.split(r"[\s_-]+", words)).strip().casefold()
-
-
-def alike(names: Sequence[str], differences: Sequence[str] | None = None) -> list[list[int]]:
-    """Groups of two or more names that differ only in these; by default in spelling (`spelling_key`)."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, name in enumerate(names if differences or len(names) <= MAX_NAMES else ()):
-        groups[spelling_key(name) if differences is None else simplify(name, differences)].append(index)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def unite_relations(splits: dict[str, Triples], names: Sequence[str]) -> tuple[list[str], list[Note]]:
-    """Give rare spellings of a relation the id of the usual one, in place; the names left, and what to tell the user."""
-    counts = sum(triples.relation.bincount(minlength=len(names)) for triples in splits.values())
-    assert isinstance(counts, Tensor), "there is a split"
-    usual = list(range(len(names)))
-    for group in alike(names):
-        best = max(group, key=lambda relation: int(counts[relation]))
-        for relation in group:
-            if relation != best and counts[best] >= USUAL * counts[relation]:
-                usual[relation] = best
-    rare = [relation for relation, other in enumerate(usual) if relation != other]
-    if not rare:
-        return list(names), []
-    kept, number = torch.tensor(usual).unique(return_inverse=True)
-    for split, triples in splits.items():
-        splits[split] = replace(triples, relation=number[triples.relation])
-    examples = [f"{names[relation]} ({int(counts[relation]):,}) as {names[usual[relation]]}" for relation in rare]
-    shown = ", ".join(examples[:EXAMPLES]) + ", ..." * (len(rare) > EXAMPLES)
-    note = Note(f"read {len(rare)} rare spellings of relations as the usual ones: {shown}", "respelled", "", len(rare))
-    return [names[relation] for relation in kept.tolist()], [note]
-
-
-def note_of_alike_entities(names: Sequence[str]) -> list[Note]:
-    """A note if entities differ only in spelling, which may be one."""
-    groups = alike(names)
-    if not groups:
+def _pairs(vocabulary: Vocabulary, counts: Tensor, key: Callable[[str], str]) -> list[tuple[int, int]]:
+    """(usual spelling, other spelling) of names with the same key, by how many facts they have."""
+    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES:
         return []
-    examples = [" and ".join(names[index] for index in group[:3]) for group in groups[:EXAMPLES]]
-    shown = "; ".join(examples) + "; ..." * (len(groups) > EXAMPLES)
-    count = sum(map(len, groups))
-    return [
-        Note(f"{count:,} entities differ only in case or underscores, and are kept apart: {shown}", "alike", "", count)
-    ]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, name in enumerate(vocabulary.ids):
+        if "://" not in name and not name.startswith("_:"):
+            groups[key(name)].append(index)
+    pairs = []
+    for group in groups.values():
+        if len(group) > 1:
+            usual, *others = sorted(group, key=lambda index: (-int(counts[index]), index))
+            pairs += [(usual, other) for other in others]
+    return pairs
+
+
+def _judge(graph: Graph, pairs: Sequence[tuple[int, int]]) -> list[Spelling]:
+    """What speaks against uniting each pair of entities."""
+    group = torch.full((graph.n_entities,), -1)
+    for usual, other in pairs:
+        group[usual] = group[other] = usual
+    facts = graph.facts()
+    both = (group[facts.head] == group[facts.tail]) & (group[facts.head] >= 0)
+    together = {frozenset(row) for row in torch.stack([facts.head[both], facts.tail[both]], 1).tolist()}
+    roles = _roles(graph, (group >= 0).nonzero()[:, 0])
+    spellings = []
+    for usual, other in pairs:
+        fewer, more = sorted((roles[usual], roles[other]), key=len)
+        against = ""
+        if frozenset((usual, other)) in together:
+            against = "in one fact"
+        elif any(_is_symbol(graph.entities.ids[entity]) for entity in (usual, other)):
+            against = "symbols"
+        elif len(fewer & more) < SHARED_ROLES * len(fewer) or not fewer:
+            against = "other roles"
+        spellings.append(Spelling(usual, other, against))
+    return spellings
+
+
+def _roles(graph: Graph, entities: Tensor) -> dict[int, set[int]]:
+    """The slots of relations that each entity fills, and the types that the graph states for it."""
+    roles: dict[int, set[int]] = {entity: set() for entity in entities.tolist()}
+    row, role = EntityTypes.infer(graph).roles.lookup(entities)
+    for entity, number in zip(entities[row].tolist(), role.tolist(), strict=True):
+        roles[entity].add(number)
+    return roles
+
+
+def _is_symbol(name: str) -> bool:
+    """Whether the case of a name tells it apart: one or two letters (US), or a short word in odd case (NaCl, aB3)."""
+    if len(name) <= 2:
+        return True
+    is_word = name in (name.lower(), name.upper(), name.capitalize())
+    return not is_word and " " not in name and (len(name) <= 4 or any(character.isdigit() for character in name))
+
+
+def _merge(vocabulary: Vocabulary, spellings: Sequence[Spelling]) -> tuple[Vocabulary, Tensor]:
+    """The vocabulary without the spellings that nothing speaks against, and the new id (n,) of each old one."""
+    usual = torch.arange(len(vocabulary))
+    for each in spellings:
+        if not each.against:
+            usual[each.other] = each.usual
+    kept, number = usual.unique(return_inverse=True)
+    if len(kept) == len(vocabulary):
+        return vocabulary, number
+    return Vocabulary([vocabulary.ids[index] for index in kept.tolist()], kind=vocabulary.kind), number
+
+
+def _notes(vocabulary: Vocabulary, spellings: Sequence[Spelling], kind: str) -> list[Note]:
+    """How many spellings were united, and how many kept apart, with examples."""
+    notes = []
+    united = [each for each in spellings if not each.against]
+    if united:
+        names = [f"{vocabulary.ids[each.other]} with {vocabulary.ids[each.usual]}" for each in united[:EXAMPLES]]
+        more = ", ..." * (len(united) > EXAMPLES)
+        text = f"united {len(united):,} other spellings of {kind} (case, whitespace, accents): {', '.join(names)}{more}"
+        notes.append(Note(f"{text}; --no-unite (unite=False) keeps them", UNITED, "", len(united)))
+    apart = [each for each in spellings if each.against]
+    if apart:
+        names = [
+            f"{vocabulary.ids[each.usual]} and {vocabulary.ids[each.other]} ({each.against})"
+            for each in apart[:EXAMPLES]
+        ]
+        more = ", ..." * (len(apart) > EXAMPLES)
+        text = f"kept apart {len(apart):,} {kind} that differ only in case, whitespace or accents: {', '.join(names)}{more}"
+        notes.append(Note(text, APART, "", len(apart)))
+    return notes

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Number
 
 from harmonium.data.name_column import NameColumn
-from harmonium.data.names import clean_name
+from harmonium.data.names import clean_name, spelling_key
 from harmonium.errors import HarmoniumError
 
 SEARCHED_NAMES = 1_000_000  # names compared for a suggestion, a microsecond each
@@ -48,26 +49,48 @@ class Vocabulary:
         return next((ids for text in spellings if (ids := self.ids.find(text) or self.names.find(text))), [])
 
     def index(self, name: object) -> int:
-        """The id of an identifier or a label; the error for an unknown name suggests similar ones."""
+        """The id of an identifier or a label, also in another case or with other accents where only one is spelled so.
+
+        The error for an unknown name suggests similar ones.
+        """
         if not isinstance(name, str):
             if not isinstance(name, Number):
                 kind = type(name).__name__
                 raise HarmoniumError(f"the name of the {self.kind} is text, not a {kind}: {str(name)[:80]}")
             name = str(name)  # as numbers in files and frames become names
-        matches = self.find(name)
+        matches = self.find(name) or self.find_spelling(name)
         if len(matches) == 1:
             return matches[0]
         if matches:
             examples = ", ".join(self.ids[index] for index in matches[:5])
-            raise HarmoniumError(f"{len(matches)} of the {self.kind} names are '{name}'; use an identifier: {examples}")
+            raise HarmoniumError(f"{len(matches)} {self.kind} names may be '{name}'; say which: {examples}")
         near = self.nearest(name)
         hint = f"; did you mean {', '.join(repr(n) for n in near)}?" if near else ""
         raise HarmoniumError(f"no {self.kind} named '{name}' among {len(self):,}{hint}")
 
+    def find_spelling(self, name: str) -> list[int]:
+        """The ids of the names that differ from this one only in case, whitespace, Unicode form or accents."""
+        return self._by_spelling.get(spelling_key(name), [])
+
+    @cached_property
+    def _by_spelling(self) -> dict[str, list[int]]:
+        """Spelling key -> ids; empty for more names than are searched."""
+        ids: dict[str, list[int]] = {}
+        if len(self) <= SEARCHED_NAMES:
+            for column in (self.ids,) if self.labels is None else (self.ids, self.labels):
+                for index, name in enumerate(column):
+                    group = ids.setdefault(spelling_key(name), [])
+                    if index not in group[-1:]:
+                        group.append(index)
+        return ids
+
     def nearest(self, name: str, count: int = 3) -> list[str]:
-        """The names most similar to this one (among the first million)."""
+        """The names most similar to this one (among the first million): as a whole, then by a part of the longer one."""
         from rapidfuzz import fuzz, process, utils
 
         names, simplify = self.names[:SEARCHED_NAMES], utils.default_process
-        matches = process.extract(name, names, scorer=fuzz.WRatio, processor=simplify, limit=count, score_cutoff=60)
-        return [match for match, _, _ in matches]
+        similar: dict[str, None] = {}
+        for scorer, cutoff in ((fuzz.ratio, 70), (fuzz.WRatio, 60)):
+            matches = process.extract(name, names, scorer=scorer, processor=simplify, limit=count, score_cutoff=cutoff)
+            similar |= dict.fromkeys(match for match, _, _ in matches)
+        return list(similar)[:count]

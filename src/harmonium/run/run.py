@@ -39,7 +39,7 @@ from safetensors import SafetensorError
 
 from harmonium.config.settings import Config
 from harmonium.data import graph_file
-from harmonium.data.datasets import load
+from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
@@ -72,12 +72,12 @@ UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticErro
 
 
 def open_graph(source: Any, **reading: Any) -> Graph:
-    """The graph of a run or a run folder; otherwise the one that `load` reads with these options."""
+    """The graph of a run or a run folder; otherwise the one that `read_graph` reads with these options."""
     if isinstance(source, Run) or is_run_folder(source):
         if reading:
             raise HarmoniumError(f"{source} is a run, whose graph is not read again; drop {min(reading)}")
         return Run.of(source).graph
-    return load(source, **reading)
+    return source if isinstance(source, Graph) else read_graph(source, **reading)
 
 
 def is_run_folder(source: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from harmonium.config.setting_values import Overrides, full_keys
 from harmonium.config.settings import Config
-from harmonium.data.datasets import load
+from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import Options, split_keywords
 from harmonium.errors import HarmoniumError, out_of_memory_error
@@ -172,7 +172,7 @@ def load_graph(
     """The graph to train on, and the settings with its name; processes of a machine share what is downloaded."""
     source = settings.data if data is None else data
     with local_main_first(world):
-        graph = load(source, **reading or {})
+        graph = source if isinstance(source, Graph) else read_graph(source, **reading or {})
     return replace(settings, data=str(source) if isinstance(source, str | Path) else graph.name), graph
 
 

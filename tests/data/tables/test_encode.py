@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph_checks import everything, memory_growth
-from harmonium.data import compressed, growing_column
+from harmonium.data import compressed, growing_column, repeats
 from harmonium.data import split as split_module
 from harmonium.data.datasets import load
 from harmonium.data.formats import csv, parquet
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.growing_column import GrowingColumn, select_triples
-from harmonium.data.tables import encode
-from harmonium.data.tables.encode import NameEncoder, find_repeats
+from harmonium.data.repeats import find_repeats
+from harmonium.data.tables.encode import NameEncoder
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
 
@@ -35,7 +35,7 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def set_sizes(patch: pytest.MonkeyPatch, block: int = 1 << 24, in_memory: int = 1 << 25, chunk: int = 1 << 22) -> None:
     patch.setattr(compressed, "BLOCK", block)
     patch.setattr(growing_column, "IN_MEMORY", in_memory)
-    for module in (growing_column, encode, split_module):
+    for module in (growing_column, repeats, split_module):
         patch.setattr(module, "CHUNK", chunk)
 
 
@@ -152,7 +152,7 @@ def test_repeated_triples_are_those_that_stood_before(
 
 
 def test_triples_with_one_hash_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "hash_ids", torch.zeros_like)
+    monkeypatch.setattr(repeats, "hash_ids", torch.zeros_like)
     rows = [[0, 0, 1], [1, 0, 0], [0, 0, 1], [2, 1, 0], [1, 0, 0]]
     assert find_repeats(Triples.from_rows(rows)).tolist() == [False, False, True, False, True]
 

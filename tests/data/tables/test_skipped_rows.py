@@ -166,23 +166,6 @@ def test_a_file_of_which_most_rows_are_bad_is_refused(tmp_path: Path) -> None:
         load(file, on_bad="ignore")  # type: ignore[arg-type]
 
 
-def test_rare_spellings_of_a_relation_become_the_usual_one(tmp_path: Path) -> None:
-    """But only where rows are skipped, not where both are usual, and never for entities."""
-    file = tmp_path / "facts.tsv"
-    usual = "".join(f"film {i}\tdirected by\tperson {i % 3}\n" for i in range(20))
-    rare = "Film 1\tDIRECTED_BY\tperson 7\nfilm 1\tdirectedBy\tperson 1\n"
-    both = "a\tknows\tb\nb\tknows\tc\na\tKnows\tb\nd\tKnows\tc\n"
-    file.write_text(usual + rare + both)
-    graph = whole(file, on_bad="skip")
-    assert list(graph.relations.ids) == ["directed by", "knows", "Knows"]
-    assert ("Film 1", "directed by", "person 7") in facts(graph)
-    kinds = {note.kind: note for note in graph.notes}
-    assert (kinds["respelled"].count, kinds["repeated"].count, kinds["alike"].count) == (2, 1, 2)
-    assert "DIRECTED_BY (1) as directed by, directedBy (1) as directed by" in kinds["respelled"].text
-    assert "film 1 and Film 1" in kinds["alike"].text
-    assert len(whole(file).relations) == 5
-
-
 def test_signs_of_a_misread_file_are_noted(tmp_path: Path) -> None:
     file = tmp_path / "facts.csv"
     file.write_text("".join(f"film {i % 7},person {i},{1990 + i % 5}\n" for i in range(60)))

@@ -106,8 +106,6 @@ class Diagnosis(Displayed):
             rows = [[reason, *counts.values()] for reason, counts in cleaned["dropped"].items()]
             rows.append(["left", *cleaned["triples"].values()])
             caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
-            for kind, groups in cleaned["united"].items():
-                caption += f"; {sum(len(group['united']) for group in groups):,} names of {kind} united with others"
             yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
         yield from notes(self.notes)
         if since := self.since:

@@ -1,5 +1,6 @@
 """Checks of a graph, each with a finding: repeated facts, leaks into test, redundant relations, unseen and odd names."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,8 +9,9 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
+from harmonium.data.names import spelling_key
 from harmonium.data.relation_rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
-from harmonium.data.spellings import DIFFERENCES, alike, simplify
+from harmonium.data.spellings import MAX_NAMES, UNITED, find_spellings
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 
@@ -22,6 +24,8 @@ BOUNDS = {  # the share of test facts above which a finding is a warning, and a 
     "unseen": (0.1, 1.0),
 }
 EXAMPLES = 5
+MARKS = re.compile(r"['\u2019`]|(?<!\d)\.|\.(?!\d)")  # within words: U.S.A. is USA, but 1.5 is not 15
+GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count: C++ is not C#
 LOW_WEIGHT = 0.5
 QUANTILE_LIMIT = 1 << 24  # values
 
@@ -57,8 +61,7 @@ def find_all(graph: Graph, split: str, implied: Tensor) -> list[Finding]:
         _self_loops(graph),
         *_degrees(graph),
         *_weights(graph),
-        _names(graph.entities),
-        _names(graph.relations),
+        *_names(graph),
     ]
 
 
@@ -75,7 +78,10 @@ def _repeated(graph: Graph) -> Iterator[Finding]:
     """Triples that occur more than once: in a split (including those that reading dropped), or in several."""
     known = {split: graph.known_answers(Slot.TAIL, (split,)) for split in SPLITS}
     repeated = {split: len(facts) - len(known[split].index.values) for split, facts in graph.splits.items()}
-    dropped = dict.fromkeys(SPLITS, 0) | {note.split: note.count for note in graph.notes if note.kind == "repeated"}
+    dropped = dict.fromkeys(SPLITS, 0)
+    for note in graph.notes:
+        if note.kind == "repeated":
+            dropped[note.split] += note.count
     text = f"{sum(repeated.values()):,} within a split, {sum(dropped.values()):,} more were dropped while reading"
     level, numbers = "warning" if any(repeated.values()) else "ok", {"left": repeated, "dropped": dropped}
     yield Finding("repeated triples", text, level, "drop repeated triples (--clean)", numbers)
@@ -228,36 +234,38 @@ def gini(counts: Tensor) -> float:
     return float(2 * (position * counts.sort().values).sum() / (n * total) - (n + 1) / n)
 
 
-def _names(vocabulary: Vocabulary) -> Finding:
-    """Names with stray whitespace, and names that differ only in whitespace or Unicode form, in case, or in punctuation.
+def _names(graph: Graph) -> Iterator[Finding]:
+    """Names with stray whitespace, names that `unite_spellings` would unite, and names that differ in punctuation."""
+    for vocabulary, spellings in zip((graph.entities, graph.relations), find_spellings(graph), strict=True):
+        kind = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
+        ids = vocabulary.ids
+        stray = [name for name in ids if name != name.strip() or "  " in name or not name.isprintable()]
+        open_ = [each for each in spellings if not each.against]
+        examples = [f"{ids[each.usual]!r} = {ids[each.other]!r}" for each in open_[:EXAMPLES]]
+        pairs = _differ_in_punctuation(vocabulary)
+        examples += [f"{ids[first]!r} = {ids[second]!r}" for first, second in pairs[:EXAMPLES]]
+        united = sum(note.count for note in graph.notes if note.kind == UNITED and f" of {kind} " in note.text)
+        numbers = {"united": united, "alike": len(open_), "apart": len(spellings) - len(open_)}
+        numbers |= {"punctuation": len(pairs), "stray": len(stray)}
+        text = f"spellings of {kind} (case, whitespace, accents) that were united: {united:,}, that could be: "
+        text += (
+            f"{len(open_):,}, that were kept apart: {numbers['apart']:,}; that differ in punctuation: {len(pairs):,}; "
+        )
+        text += f"with stray whitespace: {len(stray):,}"
+        level = "warning" if stray or open_ or pairs else "ok"
+        advice = f"give {kind} one spelling (load with unite=True): two are learned as two {kind}"
+        yield Finding(f"names of {kind}", text, level, advice, numbers, [*examples, *map(repr, stray[:EXAMPLES])])
 
-    Several entities may share a label, so similar labels are no warning; similar identifiers are.
-    """
-    texts = dict.fromkeys([*vocabulary.ids, *(vocabulary.labels or ())])
-    stray = [text for text in texts if text != text.strip() or "  " in text or not text.isprintable()]
-    twins, examples = _twins(vocabulary.ids)
-    level = "warning" if stray or any(twins.values()) else "ok"
-    if vocabulary.labels is not None:
-        more, more_examples = _twins(vocabulary.labels)
-        twins = {kind: count + more[kind] for kind, count in twins.items()}
-        examples += more_examples
-    plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
-    text = (
-        f"names that differ only in whitespace or Unicode form: {twins['whitespace']:,}, in case: {twins['case']:,}, "
-    )
-    text += f"in punctuation: {twins['punctuation']:,}; with stray whitespace: {len(stray):,}"
-    advice = f"unite the names of {plural} (--clean OUT --unite all): two spellings are learned as two {plural}"
-    numbers = {"alike": sum(twins.values()), **twins, "stray": len(stray)}
-    return Finding(f"names of {plural}", text, level, advice, numbers, [*examples, *map(repr, stray[:EXAMPLES])])
 
-
-def _twins(names: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """The number of groups of names that differ in nothing else, by what differs; and examples."""
-    counts, examples = {}, []
-    for number, kind in enumerate(DIFFERENCES, start=1):
-        simpler = DIFFERENCES[: number - 1]
-        groups = [[names[index] for index in group] for group in alike(names, DIFFERENCES[:number])]
-        groups = [group for group in groups if len({simplify(name, simpler) for name in group}) > 1]
-        counts[kind] = len(groups)
-        examples += [" = ".join(map(repr, group[:3])) for group in groups[:EXAMPLES]]
-    return counts, examples
+def _differ_in_punctuation(vocabulary: Vocabulary) -> list[tuple[int, int]]:
+    """Pairs of names that differ in punctuation within or between words: U.S.A. and USA, Saint-Denis and Saint Denis."""
+    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES:
+        return []
+    first: dict[str, int] = {}
+    pairs = []
+    for index, name in enumerate(vocabulary.ids):
+        words = GAPS.sub(" ", MARKS.sub("", name)).strip() or name
+        other = first.setdefault(spelling_key(words), index)
+        if other != index and spelling_key(vocabulary.ids[other]) != spelling_key(name):
+            pairs.append((other, index))
+    return pairs

@@ -10,21 +10,18 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
-from harmonium.data.index import hash_ids
+from harmonium.data.growing_column import GrowingColumn
 from harmonium.data.name_column import NameColumn
 from harmonium.data.names import BLANKS, LINE_BREAKS, NEEDS_CLEANING, PLACEHOLDERS, clean_name, has_line_break
-from harmonium.data.spellings import note_of_alike_entities, unite_relations
+from harmonium.data.repeats import drop_repeated
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
 from harmonium.data.tables.source import Source
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 
-ODD = 0x2545F4914F6CDD1D
 EXAMPLES = 3  # names shown in a note
 PLURALS = {"entity": "entities", "relation": "relations"}
 
@@ -42,10 +39,7 @@ def encode(source: Source) -> Graph:
     entities: Sequence[str] = encoders[0].names() if encoders else source.entities or ()
     relations: Sequence[str] = encoders[1].names() if encoders else source.relations or ()
     notes = [note for encoder in encoders or () for note in encoder.notes()] + _notes_of_broken_labels(source)
-    if encoders and source.skipped.skips:
-        relations, respelled = unite_relations(splits, relations)
-        notes += respelled + note_of_alike_entities(entities)
-    notes += _drop_repeated(splits) + _notes_of_weights(splits)
+    notes += drop_repeated(splits) + _notes_of_weights(splits)
     graph = Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
         Vocabulary(relations, _labels(relations, source.relation_names), "relation"),
@@ -57,41 +51,6 @@ def encode(source: Source) -> Graph:
     if encoders:
         notes += _notes_of_odd_names(graph)
     return replace(graph, notes=(*source.notes, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)))
-
-
-def _drop_repeated(splits: dict[str, Triples]) -> list[Note]:
-    """Drop repeated triples of each split, in place; a note for each split that had some."""
-    notes = []
-    for split, triples in splits.items():
-        repeated = find_repeats(triples)
-        if count := int(repeated.sum()):
-            text = f"{split}: dropped {count:,} repeated triples of {len(triples):,}"
-            notes.append(Note(text, "repeated", split, count))
-            kept = select_triples(triples, ~repeated)
-            if triples.weight is not None:
-                kept, differing = _with_largest_weights(kept, triples[repeated])
-                text = f"{split}: {differing:,} facts are given with different weights; the largest counts"
-                notes += [Note(text, "different weights", split, differing)] * bool(differing)
-            splits[split] = kept
-    return notes
-
-
-def _with_largest_weights(facts: Triples, repeated: Triples) -> tuple[Triples, int]:
-    """Facts with the largest weight that they or their repetitions have, and how many had different ones."""
-    weight, differing = facts.weights().clone(), 0
-    again = _weight_table(repeated).group_by(COLUMNS).agg(pl.max(WEIGHT).alias("most"), pl.min(WEIGHT).alias("least"))
-    for start in range(0, len(facts), CHUNK):
-        table = _weight_table(facts[start : start + CHUNK]).with_row_index("row", offset=start)
-        table = table.join(again, on=COLUMNS, how="inner")
-        rows = torch.from_numpy(table["row"].to_numpy().astype(np.int64))
-        weight[rows] = torch.from_numpy(table.select(pl.max_horizontal(WEIGHT, "most")).to_series().to_numpy().copy())
-        differing += len(table.filter((pl.col("most") != pl.col(WEIGHT)) | (pl.col("least") != pl.col(WEIGHT))))
-    return replace(facts, weight=weight), differing
-
-
-def _weight_table(facts: Triples) -> pl.DataFrame:
-    table = pl.DataFrame(facts.to_rows().numpy(), schema=list(COLUMNS))
-    return table.with_columns(pl.Series(WEIGHT, facts.weights().numpy()))
 
 
 def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
@@ -172,7 +131,7 @@ def _notes_of_line_breaks(kind: str, count: int, names: list[str]) -> list[Note]
     if not count:
         return []
     examples = ", ".join(names[:EXAMPLES]) + ", ..." * (count > EXAMPLES)
-    text = f"tabs and line breaks in {count:,} {kind} became blanks: {examples}"
+    text = f"tabs and line breaks in {count:,} {kind} became spaces: {examples}"
     return [Note(text, "line breaks", "", count)]
 
 
@@ -253,9 +212,7 @@ class NameEncoder:
             return []
         examples = ", ".join(self.cleaned.unique(maintain_order=True)[:EXAMPLES])
         kind = f"{self.n_cleaned:,} spelling{'s' * (self.n_cleaned != 1)} of {PLURALS[self.kind]}"
-        text = (
-            f"cleaned {kind} (blanks around or inside them, Unicode form): {examples}{', ...' * (self.n_cleaned > 3)}"
-        )
+        text = f"cleaned {kind} (whitespace, Unicode form): {examples}{', ...' * (self.n_cleaned > 3)}"
         return [Note(text, "cleaned", "", self.n_cleaned)]
 
     def _notes_of_spellings(self) -> list[Note]:
@@ -266,7 +223,7 @@ class NameEncoder:
         names, count = self.names(), int(spellings[united].sum())
         examples = ", ".join(names[index] for index in united[:EXAMPLES].tolist()) + ", ..." * (len(united) > EXAMPLES)
         kind = f"{len(united):,} {PLURALS[self.kind]}"
-        text = f"united {count:,} spellings of {kind} that differ in blanks or Unicode form: {examples}"
+        text = f"united {count:,} spellings of {kind} that differ in whitespace or Unicode form: {examples}"
         return [Note(text, "united", "", count - len(united))]
 
 
@@ -276,25 +233,3 @@ def clean_names(names: pl.Series) -> pl.Series:
     if not len(rows):
         return names
     return names.clone().scatter(rows, [clean_name(name) for name in names.gather(rows)])
-
-
-def find_repeats(triples: Triples) -> Tensor:
-    """(n,) bool: whether a triple stands earlier too.
-
-    Hashes are sorted one range of them at a time; triples with equal hashes are compared.
-    """
-    hashes, repeated = GrowingColumn(), torch.zeros(len(triples), dtype=torch.bool)
-    for chunk in triples.chunks(CHUNK):
-        hashes.append(hash_ids((chunk.head * ODD + chunk.relation) * ODD + chunk.tail).numpy())
-    keys, bits = hashes.tensor(), (len(triples) // CHUNK).bit_length()
-    for leading_bits in range(1 << bits):
-        in_range = ((chunk >> 63 - bits == leading_bits).nonzero()[:, 0] for chunk in keys.split(CHUNK))
-        rows = torch.cat([chunk + CHUNK * number for number, chunk in enumerate(in_range)])
-        key, order = keys[rows].sort()
-        equal = torch.zeros(len(key), dtype=torch.bool)
-        equal[1:] = key[1:] == key[:-1]
-        equal[:-1] |= equal[1:].clone()
-        candidates = rows[order[equal]].sort().values
-        again = pl.DataFrame(triples[candidates].to_rows().numpy()).select(~pl.struct(pl.all()).is_first_distinct())
-        repeated[candidates[torch.from_numpy(again.to_series().to_numpy())]] = True
-    return repeated

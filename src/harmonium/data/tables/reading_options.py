@@ -50,6 +50,7 @@ class Options:
     quotes: bool | None = None  # whether " quotes cells; default: unless tabs separate them
     encoding: str | None = None  # of separated text and JSON lines; default: UTF-8 or, if it says so, UTF-16
     on_bad: OnBad = "error"  # a row that cannot be used: "error", or "skip" it with a note
+    unite: bool = False  # whether spellings of a name become one (spellings.py); not of a graph with splits of its own
     literals: str = "skip"  # RDF values such as numbers and texts: "skip", or "keep" as entities
     language: str = "en"  # preferred language of RDF labels
     query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
@@ -68,6 +69,8 @@ class Options:
             check_encoding(self.encoding)
         if self.on_bad not in get_args(OnBad):
             raise HarmoniumError(f"on_bad is {' or '.join(get_args(OnBad))}, not '{self.on_bad}'")
+        if not isinstance(self.unite, bool):
+            raise HarmoniumError(f"unite is true or false, not {self.unite!r}")
         if self.literals not in ("skip", "keep"):
             raise HarmoniumError(f"literals are skip or keep, not '{self.literals}'")
         if self.delimiter is not None:

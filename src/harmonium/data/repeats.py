@@ -1,0 +1,75 @@
+"""Facts that are given more than once: found in little memory, and dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from harmonium.data.graph import Note
+from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
+from harmonium.data.index import hash_ids
+from harmonium.data.tables.columns import COLUMNS, WEIGHT
+from harmonium.data.triples import Triples
+
+ODD = 0x2545F4914F6CDD1D
+
+
+def drop_repeated(splits: dict[str, Triples]) -> list[Note]:
+    """Drop repeated triples of each split, in place; a note for each split that had some."""
+    notes = []
+    for split, triples in splits.items():
+        repeated = find_repeats(triples)
+        if count := int(repeated.sum()):
+            text = f"{split}: dropped {count:,} repeated triples of {len(triples):,}"
+            notes.append(Note(text, "repeated", split, count))
+            kept = select_triples(triples, ~repeated)
+            if triples.weight is not None:
+                kept, differing = _with_largest_weights(kept, triples[repeated])
+                text = f"{split}: {differing:,} facts are given with different weights; the largest counts"
+                notes += [Note(text, "different weights", split, differing)] * bool(differing)
+            splits[split] = kept
+    return notes
+
+
+def _with_largest_weights(facts: Triples, repeated: Triples) -> tuple[Triples, int]:
+    """Facts with the largest weight that they or their repetitions have, and how many had different ones."""
+    weight, differing = facts.weights().clone(), 0
+    again = _weight_table(repeated).group_by(COLUMNS).agg(pl.max(WEIGHT).alias("most"), pl.min(WEIGHT).alias("least"))
+    for start in range(0, len(facts), CHUNK):
+        table = _weight_table(facts[start : start + CHUNK]).with_row_index("row", offset=start)
+        table = table.join(again, on=COLUMNS, how="inner")
+        rows = torch.from_numpy(table["row"].to_numpy().astype(np.int64))
+        weight[rows] = torch.from_numpy(table.select(pl.max_horizontal(WEIGHT, "most")).to_series().to_numpy().copy())
+        differing += len(table.filter((pl.col("most") != pl.col(WEIGHT)) | (pl.col("least") != pl.col(WEIGHT))))
+    return replace(facts, weight=weight), differing
+
+
+def _weight_table(facts: Triples) -> pl.DataFrame:
+    table = pl.DataFrame(facts.to_rows().numpy(), schema=list(COLUMNS))
+    return table.with_columns(pl.Series(WEIGHT, facts.weights().numpy()))
+
+
+def find_repeats(triples: Triples) -> Tensor:
+    """(n,) bool: whether a triple stands earlier too.
+
+    Hashes are sorted one range of them at a time; triples with equal hashes are compared.
+    """
+    hashes, repeated = GrowingColumn(), torch.zeros(len(triples), dtype=torch.bool)
+    for chunk in triples.chunks(CHUNK):
+        hashes.append(hash_ids((chunk.head * ODD + chunk.relation) * ODD + chunk.tail).numpy())
+    keys, bits = hashes.tensor(), (len(triples) // CHUNK).bit_length()
+    for leading_bits in range(1 << bits):
+        in_range = ((chunk >> 63 - bits == leading_bits).nonzero()[:, 0] for chunk in keys.split(CHUNK))
+        rows = torch.cat([chunk + CHUNK * number for number, chunk in enumerate(in_range)])
+        key, order = keys[rows].sort()
+        equal = torch.zeros(len(key), dtype=torch.bool)
+        equal[1:] = key[1:] == key[:-1]
+        equal[:-1] |= equal[1:].clone()
+        candidates = rows[order[equal]].sort().values
+        again = pl.DataFrame(triples[candidates].to_rows().numpy()).select(~pl.struct(pl.all()).is_first_distinct())
+        repeated[candidates[torch.from_numpy(again.to_series().to_numpy())]] = True
+    return repeated
