@@ -15,7 +15,7 @@ from harmonium.data.graph import Graph
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
 from harmonium.server.explorer import Explorer
-from harmonium.server.server import CONNECTIONS, ReviewOptions, guarded_app, http_server
+from harmonium.server.server import ReviewOptions, guarded_app, http_server
 
 
 class Reply(NamedTuple):
@@ -31,12 +31,12 @@ class Reply(NamedTuple):
 class Server:
     """A real server on a free port of this machine."""
 
-    def __init__(self, run: Run | list[Run], connections: int = CONNECTIONS, **options: Any) -> None:
+    def __init__(self, run: Run | list[Run], **options: Any) -> None:
         self.app = guarded_app(run, **options)
         self.explorer: Explorer = self.app.app.state.workers.explorers[0]
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.server = http_server(self.app, connections)
+        self.server = http_server(self.app)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
 
     def __enter__(self) -> Server:

@@ -115,6 +115,15 @@ def test_other_sites_may_not_ask_and_nobody_may_write(server: Server) -> None:
     assert server.ask(f"/api/v1/search?q={'x' * 300}").status == 422
 
 
+def test_an_ambiguous_header_is_refused(server: Server) -> None:
+    """Of two tokens or origins a proxy may have checked one, and the server the other."""
+    for name in ("Authorization", "Origin", "Sec-Fetch-Site"):
+        request = f"GET /api/v1/info HTTP/1.1\r\nHost: localhost\r\n{name}: none\r\n{name}: none\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+            client.sendall(request.encode())
+            assert client.recv(200).startswith(b"HTTP/1.1 400 ")
+
+
 def test_the_api_requires_the_token_compared_in_constant_time_and_never_told(
     run: harmonium.Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +131,8 @@ def test_the_api_requires_the_token_compared_in_constant_time_and_never_told(
     monkeypatch.setattr(guard.hmac, "compare_digest", lambda *pair: compared.append(pair) or compare(*pair))
     monkeypatch.setattr(Explorer, "search", lambda *_: 1 / 0)
     paths = ("info", "openapi.json", "search", "facts?entity=nobody", "nothing")
-    wrong = [{"Authorization": value} for value in ("é", *(f"Bearer {t}" for t in ("no", TOKEN[:-1], TOKEN + "x")))]
+    values = ("é", TOKEN, f"Basic {TOKEN}", f"Bearer{TOKEN}", *(f"Bearer {t}" for t in ("no", TOKEN[:-1], TOKEN + "x")))
+    wrong = [{"Authorization": value} for value in values]
     with Server(run, token=TOKEN) as server:
         monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
         assert server.ask("/").status == 200

@@ -6,7 +6,6 @@ import json
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -192,6 +191,7 @@ FORGED = {  # a page of another site sends the token that it does not have, and 
     "another port by origin": {"Origin": "http://127.0.0.1:1"},
     "no origin at all": {"Origin": "null"},
     "an origin that begins alike": {"Origin": "http://127.0.0.1.evil.example"},
+    "another scheme": {"Origin": "https://127.0.0.1:PORT"},
     "an origin with user": {"Origin": "http://127.0.0.1@evil.example"},
     "a file": {"Origin": "file://"},
     "no address": {"Origin": "http://["},
@@ -207,7 +207,8 @@ FORGED = {  # a page of another site sends the token that it does not have, and 
 @pytest.mark.parametrize("kind", FORGED)
 def test_forged_requests_are_refused_even_with_a_token(review: ReviewServer, kind: str) -> None:
     fact = review.offer()
-    reply = review.post("judge", {**fact, "verdict": "accepted"}, **FORGED[kind])
+    headers = {name: value.replace("PORT", str(review.port)) for name, value in FORGED[kind].items()}
+    reply = review.post("judge", {**fact, "verdict": "accepted"}, **headers)
     assert reply.status in (403, 415, 421)
     assert load_judgements(review.path) == []
     assert "access-control-allow-origin" not in reply.headers and "set-cookie" not in reply.headers
@@ -228,22 +229,18 @@ def test_a_browser_asks_before_it_sends_a_header_of_its_own_and_gets_no_permissi
     assert not [name for name in reply.headers if name.startswith("access-control")]
 
 
-def test_bodies_are_limited_in_size_and_time(review: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_are_limited_in_size(review: ReviewServer) -> None:
     assert review.post("judge", {"comment": "x" * guard.LONGEST_BODY}).status == 413
     token = f"Authorization: Bearer {review.app.issued['ana']}\r\n"
     head = f"POST /api/v1/review/judge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{token}"
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
     for rest, status in (
         ("Transfer-Encoding: chunked\r\n\r\n5\r\n{}   \r\n0\r\n\r\n", 413),
         (f"Content-Length: {guard.LONGEST_BODY + 1}\r\n\r\n", 413),
-        ("Content-Length: 100\r\n\r\n{", 408),
         ("Content-Length: -1\r\n\r\n{", 400),
     ):
         with socket.create_connection(("127.0.0.1", review.port), timeout=20) as connection:
-            began = time.monotonic()
             connection.sendall((head + rest).encode())
             assert f" {status} ".encode() in connection.recv(200)
-            assert time.monotonic() - began < 10
     assert review.post("judge", {}).status == 422  # the server goes on
 
 

@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,7 @@ if TYPE_CHECKING:
     from harmonium.review.store import ReviewStore
     from harmonium.server.guard import Guard
 
-REQUEST_SECONDS = 30.0  # for one request, waiting for its turn included
-CONNECTIONS = 2000  # at the same time; more are accepted and refused
-OTHER_FILES = 200  # that the process has open: libraries, the run, connections to be refused
-BACKLOG = 2048  # connections that the system keeps until they are accepted
+CONNECTIONS = 200  # at the same time; uvicorn answers more with 503
 SHORTEST_TOKEN = 16
 TOKEN_BYTES = 24  # of chance in the token of a reviewer
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -77,7 +73,6 @@ def guarded_app(
     host: str = "127.0.0.1",
     token: str | None = None,
     progress: Callable[[int], None] | None = None,
-    seconds: float = REQUEST_SECONDS,
     review: ReviewOptions | None = None,
 ) -> Guard:
     """The ASGI application of one or several runs, for a server of your own."""
@@ -106,11 +101,11 @@ def guarded_app(
         explorer.prepare(progress)
     hosts = None if host in ("0.0.0.0", "::") else {*LOOPBACK, host.lower()}
     if review is None:
-        return Guard(build_app(explorers), hosts, token, seconds)
+        return Guard(build_app(explorers), hosts, token)
     opened = Review.open(explorers[0].run, review.path, order=review.order, top=review.top, progress=progress)
     issued = _issue_tokens(opened.store, review.reviewers)
     app = build_app(explorers, opened)
-    return Guard(app, hosts, token, seconds, opened.store.reviewers(), host in LOOPBACK, issued)
+    return Guard(app, hosts, token, opened.store.reviewers(), host in LOOPBACK, issued)
 
 
 def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
@@ -126,35 +121,17 @@ def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
     return issued
 
 
-def http_server(app: Guard, connections: int = CONNECTIONS) -> uvicorn.Server:
-    """A uvicorn server with limits; clients above `connections`, or above the open files allowed, are answered with 503."""
+def http_server(app: Guard) -> uvicorn.Server:
+    """A uvicorn server for the application."""
     import uvicorn
 
-    from harmonium.server.connection import Connection
-    from harmonium.server.guard import busy
-
-    limit = max(1, min(connections, _open_files(connections + OTHER_FILES) - OTHER_FILES))
     return uvicorn.Server(
         uvicorn.Config(
-            app, http=partial(Connection, limit=limit, busy=busy), ws="none",  # type: ignore[arg-type]  # any factory
-            log_level="error", access_log=False, server_header=False, proxy_headers=False, backlog=BACKLOG,
-            timeout_keep_alive=30, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=80_000,
+            app, http="h11", ws="none", log_level="error", access_log=False, server_header=False,
+            limit_concurrency=CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=80_000,
         )
     )  # fmt: skip
-
-
-def _open_files(wanted: int) -> int:
-    """How many files this process may have open, after asking the system for as many as `wanted`."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return wanted
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
-        return wanted
-    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    return allowed
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -166,7 +143,7 @@ def _listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(BACKLOG)
+            listener.listen()
         except OSError:
             listener.close()
             raise

@@ -33,7 +33,7 @@ async function request(address, options, signal) {
       const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
       response = await fetch(`api/v1/${address}`, { ...options, headers, signal });
       body = await response.json();
-      const pause = 1000 * Number(response.headers.get("Retry-After"));
+      const pause = 1000 * Number(response.headers.get("Retry-After") ?? 2);
       if (response.status !== 503 || Date.now() + pause > end) break;
       await new Promise((wake) => setTimeout(wake, pause));
       if (signal) signal.throwIfAborted();
