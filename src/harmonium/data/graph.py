@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.index import CsrIndex, KnownAnswers, is_member
+from harmonium.data.literals import Literals
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
@@ -69,6 +70,11 @@ class Graph(Displayed):
     @property
     def n_relations(self) -> int:
         return len(self.relations)
+
+    @cached_property
+    def literals(self) -> Literals:
+        """Which entities are numbers or dates, and which relations have them as tails; found once."""
+        return Literals.infer(self)
 
     @property
     def splits(self) -> dict[str, Triples]:
