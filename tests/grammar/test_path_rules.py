@@ -190,6 +190,14 @@ def test_a_planted_rule_is_learned() -> None:
     assert metrics["hits@1"] == 1
 
 
+def test_a_small_budget_asks_fewer_facts() -> None:
+    graph = family_tree()
+    whole, small = learn(graph, budget=1e9), learn(graph, budget=100)
+    assert len(small) > 0
+    weights = [rules.by_relation[Slot.TAIL, 1].weights.max() for rules in (small, whole)]
+    assert weights[0] < weights[1]  # fewer facts, and the same prior
+
+
 def test_the_order_of_facts_does_not_matter() -> None:
     graph = family_tree()
     order = torch.randperm(len(graph.train), generator=torch.Generator().manual_seed(2))

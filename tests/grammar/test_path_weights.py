@@ -38,24 +38,21 @@ def gather(slot: Slot, facts: Triples) -> PathQueries:
 def test_weights_maximise_the_likelihood_of_train_facts(
     slot: Slot, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss is that of a softmax over all entities. A fact is hidden from the walks to its own answer, and the first
-    fact of its query from those to wrong answers."""
+    """The loss is that of a softmax over all entities but other known answers, the fact hidden from its walks."""
     monkeypatch.setattr(walks, "FIRST_BLOCK", block)
     monkeypatch.setattr(walks, "CELLS_AT_ONCE", block)
     facts = facts_of_relation()
     assert len(facts[OTHER_END[slot]].unique()) < len(facts)  # some queries have several answers
     features = torch.zeros(len(facts), 9, len(BODIES), dtype=torch.float64)
     allowed = torch.ones(len(facts), 9, dtype=torch.bool)
-    first: dict[int, int] = {}
     for row, (head, tail) in enumerate(zip(facts.head.tolist(), facts.tail.tolist(), strict=True)):
         start, end = (head, tail) if slot is Slot.TAIL else (tail, head)
         step = 0 if slot is Slot.TAIL else 2
         allowed[row, [other for other in take(FACTS, 2, step, start) if other != end]] = False
         for number, body in enumerate(BODIES):
             walked = body if slot is Slot.TAIL else STEPS.reverse(body)
-            for reached, count in count_walks(FACTS, 2, walked, start, (step, first.setdefault(start, end))).items():
+            for reached, count in count_walks(FACTS, 2, walked, start, (step, end)).items():
                 features[row, reached, number] = math.log2(1 + count)
-            features[row, end, number] = math.log2(1 + count_walks(FACTS, 2, walked, start, (step, end))[end])
 
     def objective(weights: torch.Tensor) -> torch.Tensor:
         scores = (features @ weights).masked_fill(~allowed, -torch.inf)
@@ -76,10 +73,23 @@ def test_a_sample_of_wrong_answers_stands_for_all(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(path_weights, "WRONG_ANSWERS", 2)
     part = gather(Slot.TAIL, facts)
     assert part.wrong.shape[0] < whole.wrong.shape[0]
-    known = [len(take(FACTS, 2, 0, head)) for head in facts.head.unique().tolist()]
+    known = [len(take(FACTS, 2, 0, head)) for head in facts.head.tolist()]
     for queries in (whole, part):  # they stand for as many wrong answers, however many are drawn
         stands_for = np.diff(queries.first_wrong) * queries.share + queries.unreached
         np.testing.assert_allclose(stands_for, 9 - np.array(known))
+
+
+def test_a_budget_bounds_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "FIRST_BLOCK", 1)
+    monkeypatch.setattr(walks, "CELLS_AT_ONCE", 1)
+    facts = facts_of_relation()
+    known, random = GRAPH.known_answers(Slot.TAIL, ("train",), facts), np.random.default_rng(0)
+    some = PathQueries.gather(STEPS, known, facts, BODIES, random, budget=20)
+    assert 1 <= some.true.shape[0] < len(facts)
+    whole = gather(Slot.TAIL, facts)
+    assert (some.true.toarray() == whole.true.toarray()[: some.true.shape[0]]).all()
+    least = PathQueries.gather(STEPS, known, facts, BODIES, random, budget=0)
+    assert least.true.shape[0] >= 1 and np.isfinite(least.most_likely_weights()).all()
 
 
 def test_of_each_group_some_members_are_drawn() -> None:

@@ -27,6 +27,7 @@ from harmonium.model.scoring import Scorer, of_candidates
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
 NEGLIGIBLE = 1e-3  # weight
+BUDGET = 3e9  # entities reached by rules from facts, unless told otherwise: minutes
 
 
 @dataclass(frozen=True)
@@ -73,21 +74,31 @@ class PathRules(Scorer):
         budget: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> PathRules:
-        """Path rules of all relations, for heads and tails. `progress` receives the numbers of finished facts."""
+        """Path rules of all relations, for heads and tails.
+
+        `budget` bounds the work of fitting weights, in entities reached by a rule from a fact (some 100 ns each):
+        relations share it by their sampled facts, and use fewer of these where walks are many. It is not a time, so the
+        same budget gives the same rules on every machine. `progress` receives the numbers of finished facts.
+        """
         facts = _sorted(facts.positive())
         steps = Steps.build(facts, n_entities, n_relations)
         edges = steps_between(facts, n_relations)
         length = longest_body(facts, n_entities, n_relations)
         known = {slot: KnownAnswers.build(slot, facts, n_entities) for slot in OTHER_END}
         draws, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+        most_facts = _share(MAX_FACTS, n_relations)
+        n_queries = 2 * int(facts.relation.bincount().clamp(max=most_facts).sum())
+        per_query = (BUDGET if budget is None else budget) / max(1, n_queries)
         learned: dict[tuple[Slot, int], RelationRules] = {}
         for relation in facts.relation.unique().tolist():
             of_relation = facts[facts.relation == relation]
             proper = of_relation[of_relation.head != of_relation.tail]
-            sample = proper[torch.randperm(len(proper), generator=draws)[: _share(MAX_FACTS, n_relations)]]
+            sample = proper[torch.randperm(len(proper), generator=draws)[:most_facts]]
             bodies = find_bodies(edges, sample, n_relations, length, draws)[: _share(MAX_RULES, n_relations)]
             for slot in OTHER_END if bodies else ():
-                weights = PathQueries.gather(steps, known[slot], sample, bodies, random).most_likely_weights()
+                share = per_query * len(sample)
+                queries = PathQueries.gather(steps, known[slot], sample, bodies, random, share)
+                weights = queries.most_likely_weights()
                 kept = np.flatnonzero(np.abs(weights) >= NEGLIGIBLE)
                 if len(kept):
                     learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
@@ -119,10 +130,10 @@ class PathRules(Scorer):
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
         sums = np.zeros((len(starts), n))
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
-            part = sums[block].reshape(-1)
-            for level in reached:
-                values = rules.weights[level.rule] * strength(level.walks)
-                part += np.bincount(level.cell, values, minlength=len(part))
+            cell = np.concatenate([level.cell for level in reached])
+            values = [rules.weights[level.rule] * strength(level.walks) for level in reached]
+            size = (block.stop - block.start) * n
+            sums[block] = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
         return sums if inverse is None else sums[inverse]
 
     def n_candidates(self, slot: Slot) -> int:

@@ -1,17 +1,15 @@
 """Weights of path rules: softmax regression on train facts.
 
-Each sampled fact of a relation asks: among all entities but the other known answers, which one is the true answer? Weights
-maximise the log-likelihood; it is concave, and a Gaussian prior keeps weights small where facts are few. The fact itself is
-hidden from the walks to its answer. Entities that no walk reaches all have the score zero and enter the softmax by their
-number; of the wrong answers that are reached a uniform sample stands for all.
-
-Facts with the same given entity are one query and share its wrong answers. Hidden from the walks to these is one of the
-facts, drawn at random: of a query with a single fact that very one.
+Each sampled fact of a relation is a query: among all entities but the other known answers, which one is the true answer?
+Weights maximise the log-likelihood; it is concave, and a Gaussian prior keeps weights small where facts are few. The fact
+itself is hidden from all walks of its query. Entities that no walk reaches all have the score zero and enter the softmax
+by their number; of the wrong answers that are reached a uniform sample stands for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +30,9 @@ class PathQueries:
 
     true: sparse.csr_array  # (facts, rules) float32
     wrong: sparse.csr_array  # (wrong answers, rules) float32
-    query: Array  # (facts,): which query each fact answers
-    first_wrong: Array  # (queries + 1,): the wrong answers of a query lie together
-    share: Array  # (queries,): how many wrong answers each sampled one stands for
-    unreached: Array  # (queries,): wrong answers that no walk reaches
+    first_wrong: Array  # (facts + 1,): the wrong answers to a query lie together
+    share: Array  # (facts,): how many wrong answers each sampled one stands for
+    unreached: Array  # (facts,): wrong answers that no walk reaches
     importance: Array  # (facts,): weights relative to their mean
 
     @classmethod
@@ -46,60 +43,48 @@ class PathQueries:
         facts: Triples,
         bodies: Sequence[Body],
         generator: np.random.Generator,
+        budget: float = math.inf,
     ) -> PathQueries:
-        """Queries for the slot of the known answers; facts are of one relation and in random order."""
-        slot, n = known.slot, steps.n_entities
-        bodies = steps.from_known_end(bodies, slot)
-        step = steps.step_to(slot, int(facts.relation[0]))
-        truth = facts[slot].numpy()
-        given, representative, query = np.unique(facts[OTHER_END[slot]].numpy(), return_index=True, return_inverse=True)
-        position, answer = (column.numpy() for column in known.of(facts[representative.tolist()]))
-        first_known = np.searchsorted(position, np.arange(len(given) + 1))
-        order = np.argsort(query, kind="stable")
-        first_fact = np.searchsorted(query[order], np.arange(len(given) + 1))
-        is_hidden_step = np.array([body[0] == step for body in bodies])
-        is_representative = np.zeros(len(facts), dtype=bool)
-        is_representative[representative] = True
+        """Queries for the slot of the known answers; facts are of one relation and in random order.
 
+        Facts are taken until their walks, counted by the entities that each rule reaches, exceed the `budget`.
+        """
+        slot, n = known.slot, steps.n_entities
+        given, truth = facts[OTHER_END[slot]].numpy(), facts[slot].numpy()
+        position, answer = (column.numpy() for column in known.of(facts))
+        first_known = np.searchsorted(position, np.arange(len(facts) + 1))
+        tree = BodyTree.of(steps.from_known_end(bodies, slot))
         true, wrong = _Cells(), _Cells()
-        n_reached, n_drawn = np.zeros(len(given), dtype=np.int64), np.zeros(len(given), dtype=np.int64)
-        walked = steps.count_walks(BodyTree.of(bodies), given, (step, truth[representative]))
-        for block, reached in walked:
+        n_reached, n_drawn = np.zeros(len(facts), dtype=np.int64), np.zeros(len(facts), dtype=np.int64)
+        taken, spent = 0, 0
+        hidden = steps.step_to(slot, int(facts.relation[0])), truth
+        for block, reached in steps.count_walks(tree, given, hidden):
             m = block.stop - block.start
             is_wrong = np.zeros(m * n, dtype=bool)
             for level in reached:
                 is_wrong[level.cell] = True
-            known_rows = slice(first_known[block.start], first_known[block.stop])
-            is_wrong[(position[known_rows] - block.start) * n + answer[known_rows]] = False
+            of_block = slice(first_known[block.start], first_known[block.stop])
+            is_wrong[(position[of_block] - block.start) * n + answer[of_block]] = False
             cell = np.flatnonzero(is_wrong)
             n_reached[block] = np.bincount(cell // n, minlength=m)
             drawn = cell[_draw_of_each(n_reached[block], WRONG_ANSWERS, generator)]
-            number = np.full(m * n, -1)
+            number = np.full(m * n, -1, dtype=np.int32)  # of the row in either matrix
             number[drawn] = n_drawn.sum() + np.arange(len(drawn))
-            n_drawn[block] = np.bincount(drawn // n, minlength=m)
             wrong.add(reached, number)
-            number[:] = -1
-            of_block = order[first_fact[block.start] : first_fact[block.stop]]
-            number[(query[of_block] - block.start) * n + truth[of_block]] = of_block
-            true.add(reached, number, lambda row, rule: is_representative[row] | ~is_hidden_step[rule])
-        others = np.flatnonzero(~is_representative)
-        affected = [body if hidden else () for body, hidden in zip(bodies, is_hidden_step, strict=True)]
-        tree = BodyTree.of(affected)
-        for block, reached in (
-            steps.count_walks(tree, given[query[others]], (step, truth[others])) if len(others) else ()
-        ):
-            number = np.full((block.stop - block.start) * n, -1)
-            number[np.arange(block.stop - block.start) * n + truth[others[block]]] = others[block]
+            n_drawn[block] = np.bincount(drawn // n, minlength=m)
+            number[drawn] = -1
+            number[np.arange(m) * n + truth[block]] = np.arange(block.start, block.stop)
             true.add(reached, number)
-
-        importance = facts.weights().numpy()
+            taken, spent = block.stop, spent + sum(len(level.cell) for level in reached)
+            if spent > budget:
+                break
+        n_reached, n_drawn, importance = n_reached[:taken], n_drawn[:taken], facts.weights().numpy()[:taken]
         return cls(
-            true.matrix(len(facts), len(bodies)),
+            true.matrix(taken, len(bodies)),
             wrong.matrix(int(n_drawn.sum()), len(bodies)),
-            query,
             np.concatenate([[0], n_drawn.cumsum()]),
             n_reached / np.maximum(n_drawn, 1),
-            (n - n_reached - np.diff(first_known)).astype(float),
+            (n - n_reached - np.diff(first_known)[:taken]).astype(float),
             importance / importance.mean(),
         )
 
@@ -125,22 +110,19 @@ class PathQueries:
         """The negative log-likelihood of the true answers under scores of all answers, and its gradients."""
         true, wrong = true.astype(np.float64), wrong.astype(np.float64)
         sizes = np.diff(self.first_wrong)
-        highest = np.zeros(len(sizes))  # of a query: unreached entities have the score 0
-        np.maximum.at(highest, self.query, true)
+        highest = np.maximum(true, 0)  # of a query: unreached entities have the score 0
         has_wrong = np.flatnonzero(sizes)
         starts = self.first_wrong[has_wrong]
         if len(wrong):
             highest[has_wrong] = np.maximum(highest[has_wrong], np.maximum.reduceat(wrong, starts))
         mass = np.repeat(self.share, sizes) * np.exp(wrong - np.repeat(highest, sizes))
-        others = self.unreached * np.exp(-highest)
+        own = np.exp(true - highest)
+        total = own + self.unreached * np.exp(-highest)
         if len(wrong):
-            others[has_wrong] += np.add.reduceat(mass, starts)
-        own = np.exp(true - highest[self.query])
-        total = own + others[self.query]
-        losses = np.log(total) + highest[self.query] - true
-        true_slope = self.importance * (own / total - 1)
-        per_query = np.bincount(self.query, self.importance / total, minlength=len(sizes))
-        return float(losses @ self.importance), true_slope, mass * np.repeat(per_query, sizes)
+            total[has_wrong] += np.add.reduceat(mass, starts)
+        losses = np.log(total) + highest - true
+        slope = self.importance / total
+        return float(losses @ self.importance), slope * own - self.importance, mass * np.repeat(slope, sizes)
 
 
 class _Cells:
@@ -149,19 +131,13 @@ class _Cells:
     def __init__(self) -> None:
         self.parts: list[tuple[Array, Array, Array]] = []
 
-    def add(
-        self, reached: Sequence[Reached], number: Array, select: Callable[[Array, Array], Array] | None = None
-    ) -> None:
-        """Cells of answers that have a row number; `select` says which of (row, rule)."""
+    def add(self, reached: Sequence[Reached], number: Array) -> None:
+        """The cells of answers that have a row number; -1: none."""
         for level in reached:
             row = number[level.cell]
             kept = np.flatnonzero(row >= 0)
-            row, rule = row[kept], level.rule[kept]
-            if select is not None:
-                chosen = select(row, rule)
-                kept, row, rule = kept[chosen], row[chosen], rule[chosen]
             strengths = strength(level.walks[kept])
-            self.parts.append((row.astype(np.int32), rule.astype(np.int32), strengths.astype(np.float32)))
+            self.parts.append((row[kept], level.rule[kept], strengths.astype(np.float32)))
 
     def matrix(self, n_rows: int, n_columns: int) -> sparse.csr_array:
         empty = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32)

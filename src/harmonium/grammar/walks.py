@@ -129,29 +129,31 @@ class Steps:
             )
             yield block, reached
             size = block.stop - block.start
-            first, rows = block.stop, max(1, min(8 * rows, CELLS_AT_ONCE * size // max(1, largest)))
+            first, rows = block.stop, max(1, min(8 * rows, CELLS_AT_ONCE * size // largest))
 
     def _count_block(
         self, tree: BodyTree, starts: Array, hidden: tuple[int, Array] | None
     ) -> tuple[list[Reached], int]:
-        """What a block of starts reaches, and the number of cells worked on."""
+        """What a block of starts reaches, and the number of cells in memory."""
         m, n, total = len(starts), self.n_entities, 0
         walks = sparse.csr_array((np.ones(m), starts.astype(np.int32), np.arange(m + 1)), shape=(m, n))
+        first_cell = np.arange(m) * n
         reached = []
         for depth, level in enumerate(tree.levels):  # walks: (prefixes * starts, entities)
             walks = self._extend(walks, level, m)
-            row = np.repeat(np.arange(walks.shape[0]), np.diff(walks.indptr))
-            start = row % m
-            allowed = walks.indices != starts[start]
+            n_prefixes, sizes = len(level.step), np.diff(walks.indptr)
+            allowed = walks.indices != np.repeat(np.tile(starts.astype(np.int32), n_prefixes), sizes)
             if hidden is not None and not depth:
-                allowed &= (level.step[row // m] != hidden[0]) | (walks.indices != hidden[1][start])
+                is_hidden_step = np.repeat(np.repeat(level.step == hidden[0], m), sizes)
+                allowed &= ~is_hidden_step | (walks.indices != np.repeat(np.tile(hidden[1], n_prefixes), sizes))
             walks.data *= allowed
-            rule = level.rule[row // m]
-            used = np.flatnonzero(allowed & (walks.data > 0) & (rule >= 0))
-            cell = start[used] * n + walks.indices[used]
-            reached.append(Reached(rule[used], cell, walks.data[used]))
+            rule = np.repeat(np.repeat(level.rule, m), sizes)
+            used = np.flatnonzero((walks.data > 0) & (rule >= 0))
+            cell = np.repeat(np.tile(first_cell, n_prefixes), sizes)
+            cell += walks.indices
+            reached.append(Reached(rule[used], cell[used], walks.data[used]))
             total += walks.nnz
-        return reached, total
+        return reached, max(total, m * n)
 
     def _extend(self, walks: sparse.csr_array, level: Level, m: int) -> sparse.csr_array:
         """(longer prefixes * m, n_entities): the walks of each prefix's parent, one step further."""
@@ -194,7 +196,7 @@ class BodyTree:
             prefixes = sorted({body[:length] for body in bodies if len(body) >= length})
             parent = np.array([known[-1][prefix[:-1]] for prefix in prefixes])
             step = np.array([prefix[-1] for prefix in prefixes])
-            levels.append(Level(parent, step, np.array([rules.get(prefix, -1) for prefix in prefixes])))
+            levels.append(Level(parent, step, np.array([rules.get(prefix, -1) for prefix in prefixes], dtype=np.int32)))
             known.append({prefix: number for number, prefix in enumerate(prefixes)})
         return cls(levels)
 
