@@ -118,8 +118,8 @@ def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabi
     run = Run(config, graph, build_model(config.model, 20, 3), History([{"epoch": 1, "loss": 1.0, "seconds": 1.0}], 1))
     words, hidden = Page(render(run, 100, 0)).words, find_hidden(run)
     for fact in harmonium.complete(run)[:20]:
-        name = f"{fact['head']} · {fact['relation']} · {fact['tail']}"
-        assert f"{fact['probability']:.1%} {name} {fact['reason']}" in words
+        name = f"{fact.head} · {fact.relation} · {fact.tail}"
+        assert f"{fact.probability:.1%} {name} {fact.reason}" in words
     assert "harmonium complete RUN --top 1000" in words
     assert f"with the 60 test facts hidden from it, complete lists {hidden.listed} facts" in words
     for band in hidden.bands:

@@ -77,11 +77,12 @@ def test_true_facts_are_labelled(fitted: LinkPredictor, facts: pd.DataFrame) -> 
     assert called.dtype == bool and called.shape == (240,)
     assert probability.shape == (240, 2)
     assert np.allclose(probability.sum(1), 1)
-    scored = harmonium.score(fitted.run_, list(both.itertuples(index=False, name=None)))
-    assert probability[:, 1].tolist() == pytest.approx([fact.probability for fact in scored])
+    assert np.array_equal(called, fitted.classes_[probability.argmax(1)])
     assert fitted.score(both, labels) == (called == labels).mean() > 0.8
     assert fitted.score(both, np.where(labels, 1, -1)) == fitted.score(both, labels)
-    assert probability[labels, 1].mean() > 3 * probability[~labels, 1].mean()
+    assert probability[labels, 1].mean() > 0.5 > probability[~labels, 1].mean()
+    sure = (probability.max(1) > 0.9) & (probability.max(1) < 1)
+    assert (called == labels)[sure].mean() == pytest.approx(probability.max(1)[sure].mean(), abs=0.1)
     assert fitted.classes_.tolist() == [False, True]
 
 
@@ -104,11 +105,11 @@ def test_a_fact_with_an_unseen_name_is_false(fitted: LinkPredictor) -> None:
     assert fitted.predict_proba(strange)[0].tolist() == [1, 0]
 
 
-def test_too_few_facts_give_no_probability(facts: pd.DataFrame) -> None:
+def test_few_facts_have_probabilities_that_agree_with_their_labels(facts: pd.DataFrame) -> None:
     few = LinkPredictor("paper", epochs=1, entity_dim=4).fit(facts[:60])
-    with pytest.raises(HarmoniumError, match="too few validation facts"):
-        few.predict_proba(facts[:3])
-    assert few.predict(facts[:3]).shape == (3,)
+    probability = few.predict_proba(facts)[:, 1]
+    assert np.array_equal(few.predict(facts), probability >= 0.5)
+    assert ((probability >= 0) & (probability <= 1)).all()
 
 
 def test_it_fits_anything_that_load_reads(facts: pd.DataFrame, tmp_path: Path) -> None:
@@ -134,10 +135,10 @@ def test_open_questions_are_answered_in_order(fitted: LinkPredictor) -> None:
     rows = [("person 3", "next", None), (None, "next", "person 3"), ("person 5", "next", np.nan)]
     questions = pd.DataFrame(rows, columns=COLUMNS)
     found = fitted.answer(questions, top=2).to_frame()
-    assert found["question"].to_list() == [0, 1, 2]  # each has its one answer
+    assert len(found) == 3  # each has its one answer
     best = found.filter(rank=1)
-    assert best["name"].to_list() == ["person 4", "person 2", "person 6"]
-    assert best["head"].to_list() == ["person 3", None, "person 5"]
+    assert best["tail"].to_list() == ["person 4", "person 3", "person 6"]
+    assert best["head"].to_list() == ["person 3", "person 2", "person 5"]
     same = harmonium.predict(fitted.run_, head="person 3", relation="next", top=2)
     assert found["score"].to_list()[:1] == pytest.approx([answer.score for answer in same])
     two = fitted.answer(questions[["head", "relation"]].iloc[[0]], top=1, new_only=True)

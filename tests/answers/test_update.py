@@ -98,10 +98,10 @@ def test_false_facts_are_never_proposed(run: Run) -> None:
     run = replace(run, graph=graph, model=build_model(run.config.model, graph.n_entities, graph.n_relations, seed=0))
     best = run.complete(top=5)
     assert len(best) == 5
-    wrong = [(fact["head"], fact["relation"], fact["tail"]) for fact in best]
+    wrong = [(fact.head, fact.relation, fact.tail) for fact in best]
     updated = run.update(remove=wrong)
     assert torch.equal(updated.model.entity, run.model.entity)  # nothing to forget
-    listed = {(fact["head"], fact["relation"], fact["tail"]) for fact in updated.complete(top=200)}
+    listed = {(fact.head, fact.relation, fact.tail) for fact in updated.complete(top=200)}
     assert listed and not listed & set(wrong)
     for head, relation, tail in wrong:
         for typed in (True, False):

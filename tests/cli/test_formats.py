@@ -118,7 +118,7 @@ def test_the_same_numbers_in_every_format(call, run: Path) -> None:
     answers = json.loads(call(*words, "--format", "json").out)["answers"]
     rows = list(csv.DictReader(io.StringIO(call(*words, "--format", "csv").out)))
     assert [float(row["score"]) for row in rows] == [answer["score"] for answer in answers]
-    assert [row["tail"] for row in rows] == [answer["id"] for answer in answers]
+    assert [row["tail"] for row in rows] == [answer["tail"] for answer in answers]
     assert {row["head"] for row in rows} == {"person 7"}
 
 

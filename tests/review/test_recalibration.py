@@ -137,10 +137,7 @@ def saved(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_correction_is_kept_in_the_run_and_used_by_complete(saved: Path) -> None:
     def probabilities(run: Run) -> dict[tuple[str, ...], float]:
-        return {
-            (row["head"], row["relation"], row["tail"]): row["probability"]
-            for row in run.complete(top=2000, reasons=False)
-        }
+        return {(row.head, row.relation, row.tail): row.probability for row in run.complete(top=2000, reasons=False)}
 
     run = harmonium.Run.load(saved)
     before = probabilities(run)

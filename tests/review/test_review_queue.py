@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def open_review(run: Run, path: Path, order: str = "use", top: int = 50) -> Review:
-    review = Review.open(run, path, order, top)
+    review = Review.open(run, path, order=order, top=top)
     for name in ("ana", "ben"):
         review.store.add_reviewer(name)
     return review
@@ -88,9 +88,9 @@ def test_the_order_to_teach_needs_probabilities_and_that_of_use_does_not(path: P
     graph = make_graph(sizes=(40, 2, 2))
     run = make_run(graph, fitted(graph, graph.train))
     with pytest.raises(HarmoniumError, match="too few validation facts; use --order use"):
-        Review.open(run, path, "teach")
+        Review.open(run, path, order="teach")
     with pytest.raises(HarmoniumError, match="one of use, teach, not 'best'"):
-        Review.open(run, path, "best")  # type: ignore[arg-type]
+        Review.open(run, path, order="best")  # type: ignore[arg-type]
     with (review := open_review(run, path)).store:
         assert review.next("ana").shown.probability is None
         take(review, "ana", "accepted")

@@ -123,7 +123,7 @@ def test_a_comparison_lists_every_fact_once(countries: Explorer) -> None:
 
 
 def test_similarity_is_the_cosine_and_its_rank(random: Explorer) -> None:
-    vectors = random.scorer.entities.double()
+    vectors = random.opened.vectors.entities.double()
     cosine = torch.nn.functional.cosine_similarity(vectors[3:4], vectors)
     found = random.compare("e3", "e8")
     assert found.similarity == pytest.approx(cosine[8].item(), abs=1e-5)

@@ -73,14 +73,12 @@ def test_predictions_are_the_missing_facts_of_an_entity() -> None:
     with Server(run) as server:
         reply = server.get("predictions", entity="e7", limit=50).json
     expected = harmonium.predict(run, head="e7", top=50)
-    expected += [row for row in harmonium.predict(run, tail="e7", top=50) if row["head"] != "e7"]
-    expected = sorted(expected, key=lambda row: -row["probability"])[:50]
+    expected += [row for row in harmonium.predict(run, tail="e7", top=50) if row.head != "e7"]
+    expected = sorted(expected, key=lambda row: -row.probability)[:50]
     assert len(expected) > 20
     assert reply["queries"] == 6
-    assert [triple_of(fact) for fact in reply["facts"]] == [
-        (row["head"], row["relation"], row["tail"]) for row in expected
-    ]
-    probabilities = [row["probability"] for row in expected]
+    assert [triple_of(fact) for fact in reply["facts"]] == [(row.head, row.relation, row.tail) for row in expected]
+    probabilities = [row.probability for row in expected]
     assert [fact["probability"] for fact in reply["facts"]] == pytest.approx(probabilities, rel=1e-4)
     assert {fact["open"] for fact in reply["facts"] if fact["head"]["id"] == "e7"} == {"tail"}
 
@@ -100,7 +98,7 @@ def test_both_directions_of_a_symmetric_fact_have_the_same_probability() -> None
     }
     run = untrained(dataclasses.replace(make_graph(20, 1, (1, 1, 1)), **splits), ModelConfig("hole", 6))
     explorer = Explorer(run)
-    assert explorer.fact_calibration is not None
+    assert explorer.opened.fact_calibration() is not None
     by_pair: dict[frozenset[str], list[float]] = {}
     for name in run.graph.entities.ids:
         for fact in explorer.predictions(name, 100).facts:

@@ -129,7 +129,7 @@ def test_a_rejected_fact_never_comes_back(review: ReviewServer, folder: Path) ->
         review.post("open", {})
         run = harmonium.Run.load(folder.with_name(f"demo.update-{number}"))
         assert set(rejected) <= set(run.graph.names_of(run.rejected))
-        lists = [{(each["head"], each["relation"], each["tail"]) for each in run.complete(top=2000)}]
+        lists = [{(each.head, each.relation, each.tail) for each in run.complete(top=2000)}]
         lists.append({shown.fact for shown in review.app.app.state.review.review.queue.shown})
         for head, relation, tail in rejected:
             for typed in (True, False):

@@ -185,9 +185,13 @@ class Classification(Displayed):
         everything = {"relation": "all", "facts": len(self.labels), "accuracy": self.metrics["accuracy"]}
         return [everything, *({"relation": name, **row} for name, row in self.by_relation().items())]
 
+    def margins_of(self, scorer: Scorer, triples: Triples) -> Tensor:
+        """(n,): how far the score of each triple is above the threshold of its relation."""
+        return mean_scores(scorer, triples) - self.thresholds[triples.relation.cpu()]
+
     def label(self, scorer: Scorer, triples: Triples) -> Tensor:
         """(n,) bool: whether the score of each triple reaches the threshold of its relation."""
-        return mean_scores(scorer, triples) >= self.thresholds[triples.relation.cpu()]
+        return self.margins_of(scorer, triples) >= 0
 
     @property
     def margins(self) -> Tensor:

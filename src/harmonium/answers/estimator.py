@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harmonium.answers.calibration.logistic import Examples, Prior, fit_grouped
 from harmonium.answers.classify import Classification, classify_triples, labelled_split
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.prediction import Prediction
@@ -30,6 +31,7 @@ from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.runtime.frames import ResultList
 from harmonium.training.train import train
 
+SLOPE_PRECISION = 0.1  # of the prior of log-odds per mean margin, which separable facts would make infinite
 NO_SETTINGS = ("preset", "minutes", "overrides")  # parameters of LinkPredictor that are no settings
 
 
@@ -129,30 +131,21 @@ class LinkPredictor:
         return classify_triples(self._opened.scorer, self.graph_, labelled, labelled)
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
-        """(n,): whether each fact is labelled true, by thresholds fitted on validation facts and sampled negatives."""
-        triples, seen = self._triples(X)
-        classifier = self.classifier_ or self._thresholds()
-        labels = np.zeros(len(seen), dtype=bool)
-        if len(triples):
-            labels[seen] = classifier.label(self._opened.scorer, triples).numpy()
-        return labels
+        """(n,): whether each fact is labelled true: where `predict_proba` says that it is at least as likely as not."""
+        return np.asarray(self.predict_proba(X)[:, 1] >= 0.5)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """(n, 2): the calibrated probability that each fact is false, and true: that of `harmonium.score`.
+        """(n, 2): the probability that each fact is false, and true, among facts of which half are true.
 
-        Facts that the graph lacks count as false in it, so `predict`, which is best where half of the facts are false,
-        labels a fact true at a lower probability than one half.
+        That is what labels are usually predicted for. `run_.score` rates a fact among all that the graph lacks, of which
+        few are true: its probability is lower. A fact with an unseen name is false.
         """
         triples, seen = self._triples(X)
         true = np.zeros(len(seen))
+        classifier = self.classifier_ or self._thresholds()
         if len(triples):
-            probability = self._opened.calibration.of_facts(self._opened.scorer, self.graph_, triples)
-            if probability is None or probability.isnan().any():
-                raise HarmoniumError(
-                    "too few validation facts to fit probabilities, or scores that say nothing about them; fit on more "
-                    "facts or for more epochs"
-                )
-            true[seen] = probability.numpy()
+            log_odds = _slope(classifier) * classifier.margins_of(self._opened.scorer, triples)
+            true[seen] = log_odds.sigmoid().numpy()
         return np.stack([1 - true, true], axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -213,6 +206,14 @@ class LinkPredictor:
 
             kinds = (HarmoniumError, NotFittedError)
         raise type("NotFittedError", kinds, {})("this LinkPredictor is not fitted; call fit(facts) first")
+
+
+def _slope(classifier: Classification) -> float:
+    """Log-odds that a labelled fact is true, for each unit of its margin: logistic regression, weakly held down."""
+    scale = float(classifier.margins.square().mean().sqrt()) or 1.0
+    inputs, weight = classifier.margins[:, None] / scale, torch.ones(len(classifier.labels), dtype=torch.float64)
+    examples = Examples.ungrouped(inputs, classifier.labels.double(), weight)
+    return max(0.0, fit_grouped(examples, Prior.flat(1, SLOPE_PRECISION)).weights.item()) / scale
 
 
 def _labels(y: Any, count: int) -> NDArray[np.bool_]:

@@ -69,12 +69,12 @@ class Prediction:
             "head": self.head,
             "relation": self.relation,
             "tail": self.tail,
-            "open": self.open.value,
+            "probability": self.probability,
+            "reason": self.reason,
+            "known": self.known,
             "rank": self.rank,
             "score": self.score,
-            "probability": self.probability,
-            "known": self.known,
-            "reason": self.reason,
+            "open": self.open.value,
             "text": self.text,
         }
 
