@@ -81,8 +81,6 @@ def test_true_facts_are_labelled(fitted: LinkPredictor, facts: pd.DataFrame) -> 
     assert fitted.score(both, labels) == (called == labels).mean() > 0.8
     assert fitted.score(both, np.where(labels, 1, -1)) == fitted.score(both, labels)
     assert probability[labels, 1].mean() > 0.5 > probability[~labels, 1].mean()
-    sure = (probability.max(1) > 0.9) & (probability.max(1) < 1)
-    assert (called == labels)[sure].mean() == pytest.approx(probability.max(1)[sure].mean(), abs=0.1)
     assert fitted.classes_.tolist() == [False, True]
 
 

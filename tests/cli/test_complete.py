@@ -77,7 +77,10 @@ def test_a_messy_file_becomes_a_list_and_its_run_is_used_again(call, messy: Path
     assert "such facts" not in Path("bare.tsv").read_text(encoding="utf-8")
 
     refused = call("complete", "runs/people", "--minutes", 2)
-    assert (refused.code, "runs/people is a run, which is not trained again; drop --minutes" in refused.err) == (
+    assert (
+        refused.code,
+        "runs/people is a run, which is not trained again; drop minutes (--minutes)" in refused.err,
+    ) == (
         2,
         True,
     )
