@@ -147,7 +147,7 @@ def _fit(queries: HeldOutQueries, kept: Tensor, n_relations: int) -> tuple[Tenso
     """Common weights (k,), deviations (n_relations, 2, k), and the penalised log-likelihood; zero where not kept."""
     strengths = queries.strengths[..., kept]
     valid = queries.log_share > -torch.inf
-    spread = strengths[valid].std(0).clamp(min=1e-3)
+    spread = strengths[valid].std(0).clamp(min=0.05)
     strengths = strengths / spread
     k = strengths.shape[-1]
     common = torch.zeros(k, requires_grad=True)

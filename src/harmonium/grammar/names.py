@@ -110,10 +110,7 @@ class Names(Family):
             f"both names have {shown}",
             f"the name {second} is inside {first}",
             f"the name {first} is inside {second}",
-            f"{second} is a name like those of known answers",
+            f"{second} is a name {'like' if values[3] > 0 else 'unlike'} those of known answers",
         )
-        return [
-            Evidence(title, text, value)
-            for title, text, value in zip(self.constraints, texts, values, strict=True)
-            if value > 0
-        ]
+        named = zip(self.constraints, texts, values, strict=True)
+        return [Evidence(title, text, value) for title, text, value in named if value]

@@ -33,7 +33,9 @@ class Usual(Family):
         frequency, roles = self._slot(slot, relation)
         counts = np.repeat(frequency[None], len(given), axis=0)
         if hidden is not None:
-            counts[np.arange(len(given)), hidden] -= self.attributes.answers(slot, relation)[given, hidden].A1
+            counts[np.arange(len(given)), hidden] -= np.asarray(
+                self.attributes.answers(slot, relation)[given.copy(), hidden.copy()]
+            ).ravel()
         return [np.log1p(counts), (counts > 0).astype(np.float64), np.repeat(roles[None], len(given), axis=0)]
 
     def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:

@@ -64,6 +64,7 @@ class Values(Family):
         together, with_answer, usual, n_answers = self._statistics(slot, relation)
         matrix, sizes = self.attributes.matrix, np.diff(together.indptr)
         own = None if hidden is None else self.attributes.column_of(slot, relation, hidden)
+        step = len(self.attributes.codes) + relation + (0 if slot is Slot.TAIL else self.attributes.n_relations)
         attributes = matrix[given]
         cost = np.add.reduceat(np.append(sizes[attributes.indices], 0), attributes.indptr[:-1])
         cost[np.diff(attributes.indptr) == 0] = 0
@@ -74,7 +75,8 @@ class Values(Family):
             row = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             attribute = block.indices
             if own is not None:
-                kept = attribute != own[start + row]
+                alone = n_answers[given[start:stop]] <= 1  # without the hidden fact these have no answer
+                kept = (attribute != own[start + row]) & ~((attribute == step) & alone[row])
                 row, attribute = row[kept], attribute[kept]
             n_attributes[start:stop] = np.bincount(row, minlength=block.shape[0])
             counts = together[attribute]
@@ -85,7 +87,6 @@ class Values(Family):
             if hidden is not None:
                 answer = hidden[start:stop]
                 count[column == answer[query]] -= 1
-                alone = n_answers[given[start:stop]] <= 1
                 total = total - alone[query]
             confidence = np.minimum((count + PRIOR * share) / (total + PRIOR), MOST)
             yield start, query, column, confidence, np.maximum(share, 1e-9)
