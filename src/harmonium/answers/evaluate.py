@@ -39,11 +39,15 @@ def evaluate(
     by: Literal["side", "category", "relation"] | None = None,
     weights: Sequence[float] | str = "equal",
     rules: bool = False,
+    without: str | Sequence[str] = (),
     chunk: int | None = None,
     progress: Callable[[int], None] | None = None,
     **protocol: Any,
 ) -> Evaluation | ResultList[dict[str, Any]]:
     """Rank a split of the run's graph, or of another graph with the same names, under a protocol.
+
+    What is ranked has learned from train facts alone (`Run.held_out_scorer`), also where the run answers with more. Families
+    of constraints named in `without` ("paths", "values", "names", ...) have no say, for comparison.
 
     `by="relation"` (or "side", "category") gives a table of the metrics of each part instead. `chunk` queries are scored at
     once, which changes memory and no result.
@@ -64,6 +68,7 @@ def evaluate(
     runs = [Run.of(each) for each in ([run] if isinstance(run, AnyRun) else run)]
     if not runs:
         raise HarmoniumError("evaluate needs at least one run")
+    left_out = [without] if isinstance(without, str) else without
     reading, protocol = split_keywords(protocol)
     settings = {name: value for name, value in protocol.items() if value is not None}
     chosen: EvaluateConfig = build(EvaluateConfig, settings, "protocol")
@@ -71,7 +76,7 @@ def evaluate(
     for other in runs[1:]:
         check_same_facts(graph, other.graph, f"{runs[0].path or 'the first run'} and {other.path or 'another'}")
     ranked = graph_to_rank(graph, data, chosen.split, reading)
-    product = combine_experts([each.model for each in runs], graph, weights, rules, chosen.split)
+    product = combine_experts([each.held_out_scorer(left_out) for each in runs], graph, weights, rules, chosen.split)
     scorer = product if len(product.experts) > 1 else product.experts[0]
     with distributed.process_group() as world:
         evaluation = evaluate_scorer(scorer, ranked, chosen, chunk=chunk, progress=progress, world=world)

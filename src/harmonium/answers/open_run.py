@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harmonium.answers.calibration.conformal import AnswerSets, answer_sets_for
 from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
@@ -25,6 +26,9 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.run.run import Run
+
+if TYPE_CHECKING:
+    from harmonium.grammar.grammar import Grammar
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +47,30 @@ class OpenRun:
 
     @property
     def model(self) -> GradientGraph:
-        return self.run.model
+        """The vectors that answer."""
+        return self.run.final or self.run.model
 
     @cached_property
     def vectors(self) -> EmbeddingScorer:
         """The model at this instant: for what is about vectors themselves, such as similarity and guises."""
-        return self.run.model.prepare()
+        return (self.run.final or self.run.model).prepare()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What answers are scored and ranked by, prepared: it knows every fact of the graph."""
+        return self.vectors if self.run.grammar is None else self.run.answering_scorer().prepare()
+
+    @cached_property
+    def held_out_scorer(self) -> Scorer:
+        """What has learned from train facts alone: probabilities are fitted to what it says of held-out facts."""
+        return self.run.held_out_scorer().prepare()
 
     @property
-    def scorer(self) -> Scorer:
-        """What answers are scored and ranked by, prepared."""
-        return self.vectors
+    def grammar(self) -> Grammar | None:
+        """The constraints beside the vectors, where the run has learned any."""
+        from harmonium.grammar.grammar import Grammar
+
+        return self.scorer if isinstance(self.scorer, Grammar) else None
 
     def known(self, slot: Slot) -> KnownAnswers:
         """The known answers of all queries with this slot open."""
@@ -86,7 +103,7 @@ class OpenRun:
 
     def calibrate(self, progress: Progress | None = None) -> Calibration:
         """The probabilities of answers: fitted on first use, which takes seconds, then kept in the run folder."""
-        return calibration_for(self.run, self.scorer, progress)
+        return calibration_for(self.run, self.held_out_scorer, progress)
 
     @property
     def calibration(self) -> Calibration:
@@ -94,11 +111,11 @@ class OpenRun:
 
     def fact_calibration(self, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
         """The probabilities of missing facts, likewise; None with too few validation facts."""
-        return fact_calibration_for(self.run, self.scorer, typed, progress)
+        return fact_calibration_for(self.run, self.held_out_scorer, typed, progress)
 
     def answer_sets(self, progress: Progress | None = None) -> AnswerSets:
         """What answer sets of a given coverage are made with, likewise."""
-        return answer_sets_for(self.run, self.scorer, progress)
+        return answer_sets_for(self.run, self.held_out_scorer, progress)
 
     def search(self, typed: bool = True, only_empty: bool = False) -> CandidateSearch:
         """The search for facts that the graph lacks."""

@@ -18,10 +18,10 @@ from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
-from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import UNREADABLE, Run
-from harmonium.run.updates import Update, UpdateRecord
+from harmonium.run.updates import FINAL_PREFIX, MovedVectors, Update, UpdateRecord
 from harmonium.runtime.folders import locked_folder, reserve
 from harmonium.training.refit.local_refit import Refitted, refit
 
@@ -84,11 +84,22 @@ def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | No
         )
     began = time.perf_counter()
     refitted = refit(run.model, change, run.config.train, progress)
+    moved = {"": MovedVectors(run.model, refitted.entities, refitted.relations)}
+    final = None
+    if run.final is not None:
+        refitted_final = refit(run.final, change, run.config.train, progress)
+        moved[FINAL_PREFIX] = MovedVectors(run.final, refitted_final.entities, refitted_final.relations)
+        final = refitted_final.model.eval()
     record = _record(run, change, refitted, command, time.perf_counter() - began)
-    done = Update.of(record, change, run.model, (refitted.entities, refitted.relations))
-    model = refitted.model.eval()
-    evaluation = _evaluate(model, change.graph, run.config.evaluate)
-    return replace(run, graph=change.graph, model=model, evaluation=evaluation, updates=(*run.updates, done))
+    updated = replace(
+        run,
+        graph=change.graph,
+        model=refitted.model.eval(),
+        final=final,
+        grammar=None if run.grammar is None else run.grammar.with_relations(change.graph.n_relations),
+        updates=(*run.updates, Update.of(record, change, moved)),
+    )
+    return replace(updated, evaluation=_evaluate(updated.held_out_scorer(), change.graph, run.config.evaluate))
 
 
 def _load(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph:
@@ -125,10 +136,10 @@ def _record(run: Run, change: GraphChange, refitted: Refitted, command: str, sec
     )
 
 
-def _evaluate(model: GradientGraph, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
+def _evaluate(scorer: Scorer, graph: Graph, protocol: EvaluateConfig) -> EvaluationSummary | None:
     """Metrics of a sample of the facts where there are many, and so labelled."""
     count = max(MIN_EVALUATED, min(EVALUATED, EVALUATED_SCORES // graph.n_entities))
-    return evaluate_with_baselines(model, graph, replace(protocol, sample=protocol.sample or count), MIN_EVALUATED)
+    return evaluate_with_baselines(scorer, graph, replace(protocol, sample=protocol.sample or count), MIN_EVALUATED)
 
 
 def _undone(run: Run) -> Run:
@@ -137,12 +148,23 @@ def _undone(run: Run) -> Run:
         raise HarmoniumError(f"{run.path or 'the run'}: there is no update to undo")
     last, damaged = run.updates[-1], f"{run.path or 'the run'}: its last update cannot be undone"
     try:
-        graph, model = last.restore(run.graph, run.model)
+        graph = last.restore_graph(run.graph)
+        model = last.restore(graph, run.model)
+        final = None if run.final is None else last.restore(graph, run.final, FINAL_PREFIX).eval()
     except UNREADABLE as error:
         raise HarmoniumError(f"{damaged} ({error}); open the run before it instead") from error
     metrics = last.record.metrics
     evaluation = EvaluationSummary.from_json(metrics) if metrics else None
-    before = replace(run, graph=graph, model=model.eval(), evaluation=evaluation, updates=run.updates[:-1])
+    grammar = None if run.grammar is None else run.grammar.with_relations(graph.n_relations)
+    before = replace(
+        run,
+        graph=graph,
+        model=model.eval(),
+        evaluation=evaluation,
+        updates=run.updates[:-1],
+        grammar=grammar,
+        final=final,
+    )
     if before.fingerprint != last.record.before:
         raise HarmoniumError(f"{damaged}: the result would be another run than before; open that one instead")
     return before

@@ -200,6 +200,13 @@ class TrainConfig:
     type_loss: float = option(
         0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0, most=1e6
     )
+    constraints: bool = option(
+        False, "Learn constraints beside the vectors: paths, values in common, similar entities, names, usual values."
+    )
+    last_training: bool = option(
+        False,
+        "Train the vectors that answer once more on all facts, held-out ones included; metrics stay held-out ones.",
+    )
     harmony: Literal["joint", "after", "optional", "tokens"] = option(
         "joint",
         "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "

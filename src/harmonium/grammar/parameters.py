@@ -65,6 +65,15 @@ class GrammarParameters:
         walking = PathRules.from_tensors(self.rules.to_tensors(), facts, graph.n_entities, graph.n_relations)
         return Grammar(vectors, build_families(graph, walking, splits), Weights(weights), graph.n_entities)
 
+    def with_relations(self, count: int) -> GrammarParameters:
+        """For a graph with more relations, or fewer (the last ones left out); new ones have the mean weights of all."""
+        before = self.weights.by_slot.shape[1]
+        if count == before:
+            return self
+        new = self.weights.by_slot.mean(1, keepdim=True).expand(-1, max(0, count - before), -1)
+        weights = torch.cat([self.weights.by_slot[:, :count], new], dim=1)
+        return GrammarParameters(Weights(weights), self.rules.with_relations(count))
+
     def to_tensors(self) -> dict[str, Tensor]:
         rules = {f"rules.{name}": tensor for name, tensor in self.rules.to_tensors().items()}
         return {"weights": self.weights.by_slot, **rules}

@@ -219,6 +219,22 @@ class PathRules(Scorer):
         changed = RelationRules(rules.bodies, weights)
         return PathRules(self.steps, {**self.by_relation, (slot, relation): changed})
 
+    def with_relations(self, count: int) -> PathRules:
+        """The same rules for a graph with another number of relations, over no facts; those of relations left out end."""
+        before = self.steps.n_relations
+
+        def renumber(body: Body) -> Body:
+            return tuple(step if step < before else step - before + count for step in body)
+
+        rules: dict[tuple[Slot, int], RelationRules] = {}
+        for (slot, relation), of_relation in self.by_relation.items():
+            kept = [n for n, body in enumerate(of_relation.bodies) if max(step % before for step in body) < count]
+            if relation < count and kept:
+                bodies = [renumber(of_relation.bodies[number]) for number in kept]
+                rules[slot, relation] = RelationRules(bodies, of_relation.weights[kept])
+        no_facts = Triples.from_rows([])
+        return PathRules(Steps.build(no_facts, self.steps.n_entities, count), rules)
+
     def to_tensors(self) -> dict[str, Tensor]:
         """One row for each rule: its relation, whether it answers heads, its body (padded by -1), and its weight."""
         rows = [

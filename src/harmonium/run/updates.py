@@ -7,7 +7,7 @@ update.0001.safetensors     the facts it added and removed, and the rows of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from harmonium.runtime import schema, storage, tensor_file
 from harmonium.runtime.displayed import Displayed, Line, Part, notes, one_line
 
 LOG = "updates.jsonl"
+FINAL_PREFIX = "final."  # of the tensors of the model that was trained on all facts
 
 
 @dataclass(frozen=True)
@@ -112,36 +113,52 @@ class Update(Displayed):
         return Triples.cat([graph_changes.read_facts(self.tensors, split) for split in ("train", "valid", "test")])
 
     @classmethod
-    def of(
-        cls, record: UpdateRecord, change: GraphChange, model: GradientGraph, moved: tuple[Tensor, Tensor]
-    ) -> Update:
-        """From the model before the update and the ids of entities and relations whose vectors moved."""
-        entities, relations = moved
-        entities, relations = entities[entities < len(model.entity)], relations[relations < model.n_relations]
+    def of(cls, record: UpdateRecord, change: GraphChange, moved: Mapping[str, MovedVectors]) -> Update:
+        """From what moved in each model before the update, by the prefix of its tensors."""
+        tensors = graph_changes.to_tensors(change)
+        for prefix, vectors in moved.items():
+            tensors |= {f"{prefix}{name}": tensor for name, tensor in vectors.to_tensors().items()}
+        return cls(record, tensors)
+
+    def restore_graph(self, graph: Graph) -> Graph:
+        """The graph before the update, from that after it."""
+        return graph_changes.restore_graph(graph, self.record.sizes, self.tensors)
+
+    def restore(self, graph: Graph, model: GradientGraph, prefix: str = "") -> GradientGraph:
+        """A model before the update, from the graph before it and the model after it."""
+        tensors = self.tensors
+        halves = model.relation.detach().split(model.n_relations)
+        entity = model.entity.detach()[: graph.n_entities].clone()
+        relation = torch.cat([half[: graph.n_relations] for half in halves])
+        entity[tensors[f"{prefix}entity.ids"]] = tensors[f"{prefix}entity.vectors"]
+        relation[tensors[f"{prefix}relation.ids"]] = tensors[f"{prefix}relation.vectors"]
+        smaller = deepcopy(model)
+        smaller.n_entities, smaller.local_rows = graph.n_entities, slice(0, graph.n_entities)
+        smaller.n_relations = graph.n_relations
+        smaller.entity, smaller.relation = nn.Parameter(entity), nn.Parameter(relation)
+        return smaller
+
+
+@dataclass(frozen=True)
+class MovedVectors:
+    """The rows of a model's vectors before an update moved them."""
+
+    model: GradientGraph  # before the update
+    entities: Tensor  # ids, those of new ones included
+    relations: Tensor
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        model = self.model
+        entities = self.entities[self.entities < len(model.entity)]
+        relations = self.relations[self.relations < model.n_relations]
         if model.reciprocal:
             relations = torch.cat([relations, relations + model.n_relations])
-        tensors = graph_changes.to_tensors(change) | {
+        return {
             "entity.ids": entities,
             "entity.vectors": model.entity.detach()[entities],
             "relation.ids": relations,  # rows of the table before
             "relation.vectors": model.relation.detach()[relations],
         }
-        return cls(record, tensors)
-
-    def restore(self, graph: Graph, model: GradientGraph) -> tuple[Graph, GradientGraph]:
-        """The graph and the model before the update, from those after it."""
-        graph, tensors = graph_changes.restore_graph(graph, self.record.sizes, self.tensors), self.tensors
-        halves = model.relation.detach().split(model.n_relations)
-        entity = model.entity.detach()[: graph.n_entities].clone()
-        relation = torch.cat([half[: graph.n_relations] for half in halves])
-        entity[tensors["entity.ids"]], relation[tensors["relation.ids"]] = (
-            tensors["entity.vectors"], tensors["relation.vectors"],
-        )  # fmt: skip
-        smaller = deepcopy(model)
-        smaller.n_entities, smaller.local_rows = graph.n_entities, slice(0, graph.n_entities)
-        smaller.n_relations = graph.n_relations
-        smaller.entity, smaller.relation = nn.Parameter(entity), nn.Parameter(relation)
-        return graph, smaller
 
 
 def file_name(number: int) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from harmonium.config.setting_values import Overrides, full_keys
 from harmonium.config.settings import Config
@@ -33,6 +34,9 @@ from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.notebook_progress import OnProgress, training_progress
 from harmonium.training.search.search import Search, for_vectors, select
 from harmonium.training.tracking import Log, check_targets, tracking
+
+if TYPE_CHECKING:
+    from harmonium.grammar.parameters import GrammarParameters
 
 DEFAULT = "best"  # the preset used where no settings are given
 Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
@@ -231,8 +235,12 @@ def _finish(
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
     if settings.model.harmony and settings.train.harmony != "joint":
         settings, history = add_harmony(model, graph, settings, history)
-    evaluation, world = evaluate_with_baselines(model.cpu(), graph, settings.evaluate), model.world
-    run = Run(settings, graph, model, history, evaluation, environment=environment(device), selection=selection)
+    world = model.cpu().world
+    grammar = _learn_constraints(model, graph, settings) if world is None else None
+    run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
+    evaluation = evaluate_with_baselines(run.held_out_scorer(), graph, settings.evaluate)
+    final = _train_on_all(model, graph, settings, history) if world is None else None
+    run = replace(run, evaluation=evaluation, final=final)
     model.gather_entities()
     if log and evaluation:
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})
@@ -240,6 +248,29 @@ def _finish(
         return run
     save = partial(run.save, overwrite=True)
     return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
+
+
+def _learn_constraints(model: GradientGraph, graph: Graph, settings: Config) -> GrammarParameters | None:
+    """The constraints beside the vectors, where they are asked for and facts are held out."""
+    if not settings.train.constraints:
+        return None
+    from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
+
+    return learn_constraints(model, graph, seed=settings.train.seed)
+
+
+def _train_on_all(model: GradientGraph, graph: Graph, settings: Config, history: History) -> GradientGraph | None:
+    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits."""
+    held_out = len(graph.valid) + len(graph.test)
+    if not settings.train.last_training or not held_out:
+        return None
+    everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
+    epochs = history.best_epoch or settings.train.epochs
+    chosen = replace(settings, train=replace(settings.train, epochs=epochs))
+    final = _build(chosen, everything, None)
+    fit(final, everything, for_vectors(chosen))
+    final.form = deepcopy(model.form)
+    return final.cpu().eval()
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:

@@ -1,21 +1,23 @@
-"""The probability of a missing fact, comparable over questions and relations: what `complete` ranks by.
+"""The probability that a fact is true, and how complete a graph is: one regression answers both.
 
-    probability = sigmoid((w + d_r) . x)
+Let the candidates be all facts that `complete` could list when only train facts are known. Those that turn out to be
+validation facts are labelled; the others are unlabelled, and some of them are true as well: the facts that the graph lacks.
+With features x of a candidate,
 
-x are the standardised features of a candidate (`candidate_facts.FEATURES`) and a constant, w weights common to all
-relations, d_r the deviation of relation r from them, shrunk to zero: each relation has its own regression, and one with
-few facts that of all. They are fitted on what `complete` does: the same search with only the facts of train known. Of its
-candidates those in valid are labelled true, those in test are left out, and all others are labelled false.
+    P(true | x) = sigmoid(a(x)),           a(x) = (w + d_r) . x      for relation r
+    P(labelled | true, r) = c_r,            logit(c_r) = mu + e_r
 
-Among these others are the true facts that the graph lacks, which score as those of valid do. Let candidates of one kind
-be V facts of valid, F false ones and m V that are missing: V of them are labelled true and m V + F false, and once valid
-is known, a share p = m V / (m V + F) of those that are left is true. So the odds of the label are p / m, and with m = 1
+so that P(labelled | x) = c_r sigmoid(a(x)). It saturates at c_r: however good a candidate looks, no more than that share of
+its like is labelled, because the rest of its like is missing from the graph. This saturation is what shows how many facts a
+graph lacks: (1 - c_r) / c_r for each validation fact (positive and unlabelled examples, Elkan and Noto 2008; here c_r is
+estimated together with a). A graph that lacks nothing has c_r = 1: near its best validation facts nothing is unlabelled.
 
-    P(labelled true) = p / (1 + p).
+Of an unlabelled candidate
 
-So the probabilities of a list add up to the number of its facts that are true if the graph lacks about as many facts, of
-the same kinds, as validation holds; if it lacks more, more of them are true (positive and unlabelled examples: Elkan and
-Noto 2008). Where people judged predicted facts, their judgements correct it (judgement_correction.py).
+    log-odds of being true = a(x) + log(1 - c_r).
+
+w, d_r, mu and e_r have Gaussian priors: relations with few facts share what all have in common. Where people judged
+predicted facts, their judgements correct the log-odds (judgement_correction.py).
 """
 
 from __future__ import annotations
@@ -39,46 +41,97 @@ from harmonium.run.run import Run
 from harmonium.runtime import schema
 
 FILE = "fact_calibration.{}.json"  # in a run folder; fitted again when the model or the facts have changed,
-METHOD = 2  # or the features or the fit, which have this number
+METHOD = 3  # or the features or the fit, which have this number
 MINIMUM = 10  # true candidates required for a fit
 MAX_PAIRS = 1 << 36  # of heads and tails seen with a relation: half an hour of a core; larger graphs are not calibrated
 UNCALIBRATED = (1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.3, 0.3)  # weights of the features where nothing was fitted
-MISSING = 1.0  # m: facts that the graph is assumed to lack for each one that validation holds
-COMMON_VARIANCE = 1.0  # of the prior of w, centred on UNCALIBRATED, per standardised feature
-VARIANCE, INTERCEPT_VARIANCE = 0.3, 1.0  # of the prior of d_r, centred on zero
+COMMON_PRECISION, PRECISION = 0.1, 3.0  # of the priors of w, and of d_r, per standardised feature
+MEAN_PRECISION, COMPLETENESS_PRECISION = 0.1, 2.0  # of the priors of mu and of e_r
 PROMISING, PER_TRUE = 1000, 20  # candidates of a relation that all are examples: the most promising ones, ...
 # ... PROMISING + PER_TRUE for each true one; of the others as many are sampled, and weighted.
+MAX_ITERATIONS = 200
+MODEL_ERROR = 0.35  # standard deviation of log((1 - c) / c) that no fit knows of: sigmoid(a) is only a model
+Z = 1.645  # of a 90 % interval
 
 
 def uncalibrated_log_odds(facts: CandidateFacts) -> Tensor:
-    """(n,): an order of candidates that needs no fit; no log-odds of anything in particular."""
+    """Heuristic score (n,) that orders candidates before calibration. Not a probability."""
     return facts.features @ torch.tensor(UNCALIBRATED, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """How many facts of a relation the graph lacks, by what held-out facts say."""
+
+    relation: int
+    known: int
+    missing: float
+    missing_low: float  # of a 90 % interval
+    missing_high: float
+    held_out: int  # facts on which this rests
+
+    @property
+    def share(self) -> float:
+        """Known facts among all true ones."""
+        return self.known / (self.known + self.missing) if self.known else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The share, from low to high."""
+        if not self.known:
+            return 0.0, 1.0
+        return self.known / (self.known + self.missing_high), self.known / (self.known + self.missing_low)
 
 
 @dataclass(frozen=True)
 class FactCalibration:
     """The weights of one run, for typed candidates or for all."""
 
-    mean: list[float]  # of each feature over the examples
-    scale: list[float]  # standard deviation of each feature
-    weights: list[float]  # w: of each standardised feature, and the constant
+    mean: list[float]  # of each input over the examples
+    scale: list[float]  # standard deviation of each input
+    weights: list[float]  # w: of each standardised input, and the constant
     by_relation: dict[int, list[float]]  # d_r
+    label_log_odds: float  # mu
+    label_log_odds_of: dict[int, float]  # mu + e_r
+    label_deviation_of: dict[int, float]  # standard deviation of mu + e_r
+    label_deviation: float  # of that of a relation without examples
     true: schema.Count  # true candidates among the examples
     correction: JudgementCorrection | None = None  # learned from judgements of people
 
     def log_odds(self, facts: CandidateFacts) -> Tensor:
-        """(n,) float64."""
-        inputs = _standardise(facts.features, torch.tensor(self.mean).double(), torch.tensor(self.scale).double())
-        log_odds = inputs @ torch.tensor(self.weights, dtype=torch.float64)
+        """(n,) float64: that facts which the graph does not have are true."""
+        z = _standardise(_inputs(facts.features), torch.tensor(self.mean).double(), torch.tensor(self.scale).double())
+        log_odds = z @ torch.tensor(self.weights, dtype=torch.float64)
         for relation in facts.triples.relation.unique().tolist():
+            rows = (facts.triples.relation == relation).nonzero()[:, 0]
             if relation in self.by_relation:
-                rows = (facts.triples.relation == relation).nonzero()[:, 0]
-                log_odds[rows] += inputs[rows] @ torch.tensor(self.by_relation[relation], dtype=torch.float64)
+                log_odds[rows] += z[rows] @ torch.tensor(self.by_relation[relation], dtype=torch.float64)
+            label = self.label_log_odds_of.get(relation, self.label_log_odds)
+            log_odds[rows] -= math.log1p(math.exp(min(label, 500.0)))  # log(1 - c)
         return log_odds if self.correction is None else self.correction.apply(log_odds, facts.triples.relation)
 
+    def probabilities(self, facts: CandidateFacts) -> Tensor:
+        """(n,) float64."""
+        return self.log_odds(facts).sigmoid()
+
     def uncorrected(self) -> FactCalibration:
-        """The same without what was learned from judgements."""
+        """Without what was learned from judgements."""
         return replace(self, correction=None)
+
+    def completeness(self, graph: Graph) -> list[Completeness]:
+        """How complete each relation is that has facts; the number of missing facts is (1 - c) / c for each held-out one."""
+        known = graph.facts().positive().relation.bincount(minlength=graph.n_relations)
+        held_out = graph.valid.positive().relation.bincount(minlength=graph.n_relations)
+        total, total_known = int(held_out.sum()), int(known.sum())
+        relations = []
+        for relation in known.nonzero()[:, 0].tolist():
+            mean = -self.label_log_odds_of.get(relation, self.label_log_odds)  # of log((1 - c) / c)
+            deviation = math.hypot(self.label_deviation_of.get(relation, self.label_deviation), MODEL_ERROR)
+            # the held-out facts of a rare relation are too few to count; its share of all of them is expected
+            facts = (int(held_out[relation]) + int(known[relation]) * total / total_known) / 2
+            missing, low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (0, -1, 1))
+            relations.append(Completeness(relation, int(known[relation]), missing, low, high, int(held_out[relation])))
+        return relations
 
 
 # The calibration of a run ---------------------------------------------------------------------------------------------
@@ -87,7 +140,10 @@ class FactCalibration:
 def fact_calibration_for(
     run: Run, scorer: Scorer, typed: bool = True, progress: Progress | None = None
 ) -> FactCalibration | None:
-    """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts."""
+    """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts.
+
+    `scorer` is what has learned from train facts alone.
+    """
 
     def compute() -> _Kept:
         return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, typed, progress))
@@ -108,14 +164,16 @@ class _Kept:
 
 def _parse(value: Any, n_relations: int) -> _Kept | None:
     """What is kept in a run folder; None if it is of another method, a ValueError if its numbers cannot be used."""
-    kept = schema.read(_Kept, value)
-    if kept.method != METHOD or kept.features != list(FEATURES):
+    if not isinstance(value, dict) or value.get("method") != METHOD or value.get("features") != list(FEATURES):
         return None
+    kept = schema.read(_Kept, value)
     if (fit := kept.calibration) is not None:
+        n_inputs = _inputs(torch.zeros(1, len(FEATURES))).shape[1]
         lengths = {len(weights) for weights in (fit.weights, *fit.by_relation.values())}
-        if len(fit.mean) != len(FEATURES) or len(fit.scale) != len(FEATURES) or lengths != {len(FEATURES) + 1}:
+        if len(fit.mean) != n_inputs or len(fit.scale) != n_inputs or lengths != {n_inputs + 1}:
             raise ValueError("lists of other lengths")
-        if min(fit.scale) <= 0 or max(fit.by_relation, default=0) >= n_relations:
+        relations = [*fit.by_relation, *fit.label_log_odds_of, *fit.label_deviation_of]
+        if min(fit.scale) <= 0 or max(relations, default=0) >= n_relations:
             raise ValueError("numbers that no fit gives")
     return kept
 
@@ -125,7 +183,7 @@ def _parse(value: Any, n_relations: int) -> _Kept | None:
 
 @dataclass(frozen=True)
 class _Examples:
-    """Candidates of one relation, true or false."""
+    """Candidates of one relation, labelled or not."""
 
     features: Tensor  # (n, k)
     label: Tensor  # (n,) float64: 0, or 1 for a validation fact, or its weight if that is smaller
@@ -135,7 +193,7 @@ class _Examples:
 def fit_fact_calibration(
     scorer: Scorer, graph: Graph, typed: bool = True, progress: Progress | None = None
 ) -> FactCalibration | None:
-    """Fit the weights on the candidates that are found when only train is known; None if that is impossible."""
+    """Fit the weights on the candidates that are listed when only train is known; None if that is impossible."""
     graph = replace(graph, valid=graph.valid.positive())
     search, examples = CandidateSearch.prepare(scorer, graph, ("train",), typed), {}
     heads, tails = search.types.sizes[: 2 * graph.n_relations].split(graph.n_relations)
@@ -172,57 +230,105 @@ def _sample(facts: CandidateFacts, label: Tensor) -> _Examples:
     return _Examples(facts.features[rows], label[rows], weight)
 
 
+def _inputs(features: Tensor) -> Tensor:
+    """(n, 13): the features, the smaller margin, and products of margins with how many answers are known."""
+    tail_margin, head_margin, no_tail, no_head, tails, heads = features[:, :6].T
+    products = (no_tail * tail_margin, no_head * head_margin, tails * tail_margin, heads * head_margin)
+    return torch.cat([features, torch.stack([tail_margin.minimum(head_margin), *products], dim=1)], dim=1)
+
+
+def _standardise(inputs: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """(n, k + 1): the inputs in standard units, and the constant 1."""
+    return torch.cat([(inputs - mean) / scale, inputs.new_ones(len(inputs), 1)], dim=1)
+
+
 def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
-    everything = torch.cat([part.features for part in examples.values()])
+    relations = list(examples)
+    everything = _inputs(torch.cat([part.features for part in examples.values()]))
     mean, scale = everything.mean(0), everything.std(0).clamp(min=1e-6)
-    inputs = _standardise(everything, mean, scale)
+    z = _standardise(everything, mean, scale)
     label, weight = (torch.cat([getattr(part, name) for part in examples.values()]) for name in ("label", "weight"))
-    centre = torch.cat([torch.tensor(UNCALIBRATED, dtype=torch.float64) * scale, torch.zeros(1).double()])
-    precision = torch.tensor([1 / COMMON_VARIANCE] * len(FEATURES) + [1e-6], dtype=torch.float64)
-    common = fit_log_odds(inputs, label, weight, torch.zeros_like(label), centre, precision)
-    precision = torch.tensor([1 / VARIANCE] * len(FEATURES) + [1 / INTERCEPT_VARIANCE], dtype=torch.float64)
-    by_relation = {}
-    sizes = [len(part.label) for part in examples.values()]
-    for relation, rows in zip(examples, torch.arange(len(label)).split(sizes), strict=True):
-        offset, zero = inputs[rows] @ common, torch.zeros_like(common)
-        deviation = fit_log_odds(inputs[rows], label[rows], weight[rows], offset, zero, precision)
-        by_relation[relation] = deviation.tolist()
-    return FactCalibration(mean.tolist(), scale.tolist(), common.tolist(), by_relation, n_true)
+    sizes = torch.tensor([len(part.label) for part in examples.values()])
+    group = torch.arange(len(relations)).repeat_interleave(sizes)
+    fit = fit_labels(z, label, weight, group, len(relations))
+    names = dict(enumerate(relations))
+    label_log_odds = fit.mean_label + fit.label
+    return FactCalibration(
+        mean.tolist(),
+        scale.tolist(),
+        fit.common.tolist(),
+        {names[g]: row for g, row in enumerate(fit.deviation.tolist())},
+        float(fit.mean_label),
+        {names[g]: value for g, value in enumerate(label_log_odds.tolist())},
+        {names[g]: value for g, value in enumerate(fit.spread.tolist())},
+        math.hypot(fit.mean_spread, COMPLETENESS_PRECISION**-0.5),
+        n_true,
+    )
 
 
-def _standardise(features: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """(n, k + 1): the features in standard units, and the constant 1."""
-    return torch.cat([(features - mean) / scale, features.new_ones(len(features), 1)], dim=1)
+@dataclass(frozen=True)
+class LabelFit:
+    """The most likely parameters of P(labelled | x) = c_r sigmoid((w + d_r) . x), logit(c_r) = mu + e_r."""
+
+    common: Tensor  # w: (k,)
+    deviation: Tensor  # d: (relations, k)
+    mean_label: Tensor  # mu: ()
+    label: Tensor  # e: (relations,)
+    spread: Tensor  # (relations,): standard deviations of mu + e
+    mean_spread: float  # of mu
 
 
-def fit_log_odds(
-    inputs: Tensor, label: Tensor, weight: Tensor, offset: Tensor, centre: Tensor, precision: Tensor
-) -> Tensor:
-    """w (k,) of largest posterior density for p = sigmoid(offset + inputs @ w) and labels (n,) with the odds p / m.
+def fit_labels(inputs: Tensor, label: Tensor, weight: Tensor, group: Tensor, n_groups: int) -> LabelFit:
+    """Fit to standardised inputs (n, k), the last of which is 1, labels (n,) from 0 to 1, and weights (n,), by L-BFGS."""
+    k = inputs.shape[1]
+    common = torch.zeros(k, dtype=torch.float64)
+    common[:2], common[-1] = 1.0, -3.0
+    parameters = [common, torch.zeros(n_groups, k), torch.zeros(()), torch.zeros(n_groups)]
+    common, deviation, mean_label, own_label = (p.double().requires_grad_(True) for p in parameters)
+    optimiser = torch.optim.LBFGS(
+        [common, deviation, mean_label, own_label],
+        max_iter=MAX_ITERATIONS,
+        history_size=30,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=1e-5,
+    )
 
-    The prior of w is normal around `centre` with these precisions, all (k,). Fisher scoring with halved steps.
-    """
+    def loss() -> Tensor:
+        log_odds = (inputs * (common + deviation)[group]).sum(1)
+        log_p = F.logsigmoid(log_odds) + F.logsigmoid(mean_label + own_label)[group]
+        log_rest = torch.log1p(-log_p.exp().clamp(max=1 - 1e-12))
+        likelihood = -(weight * (label * log_p + (1 - label) * log_rest)).sum()
+        prior = COMMON_PRECISION * common[:-1].square().sum() + PRECISION * deviation.square().sum()
+        prior = prior + COMPLETENESS_PRECISION * own_label.square().sum() + MEAN_PRECISION * mean_label.square()
+        return likelihood + prior / 2
 
-    def label_log_odds(w: Tensor) -> tuple[Tensor, Tensor]:
-        """log(p / m), and its derivative by the log-odds of p."""
-        log_odds = offset + inputs @ w
-        return F.logsigmoid(log_odds) - math.log(MISSING), (-log_odds).sigmoid()
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = loss()
+        value.backward()
+        return value
 
-    def loss(w: Tensor) -> Tensor:
-        likelihood = F.binary_cross_entropy_with_logits(label_log_odds(w)[0], label, weight, reduction="sum")
-        return likelihood + 0.5 * (precision * (w - centre) ** 2).sum()
+    optimiser.step(closure)
+    common, deviation, mean_label, own_label = (p.detach() for p in (common, deviation, mean_label, own_label))
+    spread, mean_spread = _spreads(inputs, weight, group, common, deviation, mean_label, own_label)
+    return LabelFit(common, deviation, mean_label, own_label, spread, mean_spread)
 
-    w = centre.clone()
-    for _ in range(100):
-        log_odds, slope = label_log_odds(w)
-        probability = log_odds.sigmoid()
-        gradient = inputs.T @ (weight * slope * (probability - label)) + precision * (w - centre)
-        information = weight * slope**2 * probability * (1 - probability)
-        step = torch.linalg.solve((inputs * information[:, None]).T @ inputs + precision.diag(), gradient)
-        before = loss(w)
-        while loss(w - step) > before and step.abs().max() > 1e-9:
-            step = step / 2
-        w = w - step
-        if step.abs().max() < 1e-7:
-            break
-    return w
+
+def _spreads(
+    inputs: Tensor, weight: Tensor, group: Tensor, common: Tensor, deviation: Tensor, mean: Tensor, own: Tensor
+) -> tuple[Tensor, float]:
+    """Standard deviations of mu + e_r (groups,), and of mu, by the Fisher information (d_r and e_r free, w as fitted)."""
+    variances, information_of_mean = [], MEAN_PRECISION
+    for number in range(len(own)):
+        rows = group == number
+        true = (inputs[rows] @ (common + deviation[number])).sigmoid()
+        c = (mean + own[number]).sigmoid()
+        labelled = (c * true).clamp(1e-12, 1 - 1e-12)
+        slopes = torch.cat([(c * true * (1 - true))[:, None] * inputs[rows], (c * (1 - c) * true)[:, None]], dim=1)
+        information = slopes.T @ (slopes * (weight[rows] / (labelled * (1 - labelled)))[:, None])
+        prior = torch.tensor([PRECISION] * inputs.shape[1] + [0.0], dtype=torch.float64).diag()
+        covariance = torch.linalg.inv(information + prior + 1e-9 * torch.eye(len(prior), dtype=torch.float64))
+        variance = float(covariance[-1, -1])  # of mu + e_r by its own facts alone
+        information_of_mean += 1 / (variance + 1 / COMPLETENESS_PRECISION)
+        variances.append(1 / (1 / variance + COMPLETENESS_PRECISION))
+    return torch.tensor(variances, dtype=torch.float64).sqrt(), information_of_mean**-0.5
