@@ -1,5 +1,7 @@
 """The public functions `train` and `resume`: fit a model, evaluate it, and write the run folder."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
