@@ -67,8 +67,8 @@ def test_it_shows_missing_facts_with_reasons(demo: Result, run: harmonium.Run) -
     facts = harmonium.complete(run, top=MISSING)
     printed = demo.words[demo.words.index("Missing from atlas") :]
     for fact in facts:
-        assert fact["reason"] in printed
-        assert fact["probability"] > 0.5
+        assert fact.reason in printed
+        assert fact.probability > 0.5
 
 
 def test_it_shows_guises_in_which_tokens_differ(demo: Result, run: harmonium.Run) -> None:
@@ -99,5 +99,5 @@ def test_the_next_command_that_it_names_works(demo: Result, folder: Path) -> Non
     known = harmonium.load("atlas").known_answers(Slot.TAIL)
     graph = harmonium.load("atlas")
     for fact in facts:
-        triple = graph.triple(fact["head"], fact["relation"], fact["tail"])
+        triple = graph.triple(fact.head, fact.relation, fact.tail)
         assert not len(known.of(triple)[1])

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from harmonium.errors import HarmoniumError
-from harmonium.runtime import limited_process
 from harmonium.runtime.limited_process import Limits, stream
 
-LIMITS = Limits(memory=1 << 28, seconds=2, output=1 << 20)
+LIMITS = Limits(memory=1 << 28, seconds=2, output=1 << 20, idle=2)
 
 
 # What the other process does -----------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ def test_messages_come_back_in_order() -> None:
         ("output", "facts.nt: holds more than 1 MB"),
         ("crash", r"facts.nt: its reader crashed \(SIGSEGV\)"),
         ("abort", r"facts.nt: its reader crashed \(SIGABRT\)"),
-        ("deadlock", "facts.nt: no answer for 10 s"),
+        ("deadlock", "facts.nt: no answer for 2 s"),
         ("error", "^facts.nt:7: not N-Triples$"),
         ("exit", r"facts.nt: its reader failed \("),
         ("exception", r"facts.nt: its reader failed \(KeyError: 'a defect'\)"),
@@ -90,7 +89,6 @@ def test_messages_come_back_in_order() -> None:
     ],
 )
 def test_each_death_is_a_clear_error(way: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(limited_process, "IDLE_SECONDS", 2)
     monkeypatch.setenv("LARGE_FILE", str(tmp_path / "large"))
     messages = call("die", way=way)
     assert next(messages) == [b"first"]
@@ -112,11 +110,10 @@ def children() -> list[int]:
     return [int(process) for process in text.split()]
 
 
-def test_a_slow_consumer_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_process, "IDLE_SECONDS", 1)
+def test_a_slow_consumer_is_no_deadlock() -> None:
     messages = call("echo", words=["x" * 30_000] * 3)
     next(messages)
-    time.sleep(3)
+    time.sleep(LIMITS.idle + 0.5)
     assert len(list(messages)) == 2
 
 
