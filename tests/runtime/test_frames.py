@@ -25,17 +25,19 @@ def run() -> Run:
 def test_answers_facts_and_missing_facts_are_tables(run: Run) -> None:
     answers = harmonium.predict(run, head="person 0", relation="next", top=4)
     frame = answers.to_frame()
-    assert frame.columns == ["rank", "id", "name", "score", "known", "probability"]
+    assert frame.columns == [
+        "head", "relation", "tail", "probability", "reason", "known", "rank", "score", "open", "name", "text",
+    ]  # fmt: skip
     assert frame["name"].to_list() == [answer.name for answer in answers]
     scored = harmonium.score(run, [("person 0", "next", "person 1"), ("person 1", "twin", "person 2")])
     assert scored.to_frame()["rank"].to_list() == [fact.rank for fact in scored]
     fewer = replace(run.graph, train=run.graph.train[5:])  # every slot of `family` has its value
     missing = harmonium.complete(replace(run, graph=fewer), top=5)
     assert missing
-    assert missing.to_frame().rows(named=True) == list(missing)
+    assert missing.to_frame().rows(named=True) == missing.records()
     pandas = missing.to_pandas()
     assert list(pandas.columns) == missing.to_frame().columns
-    assert pandas["tail"].tolist() == [row["tail"] for row in missing]
+    assert pandas["tail"].tolist() == [fact.tail for fact in missing]
 
 
 def test_an_evaluation_is_a_table_of_its_parts(run: Run) -> None:

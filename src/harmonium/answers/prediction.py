@@ -75,6 +75,7 @@ class Prediction:
             "rank": self.rank,
             "score": self.score,
             "open": self.open.value,
+            "name": self.name,
             "text": self.text,
         }
 

@@ -46,7 +46,7 @@ class Provenance:
 
 def properties(row: Row, provenance: Provenance) -> dict[str, Any]:
     """The properties of a predicted relationship, beside those that it is merged by."""
-    values = {"probability": row["probability"], "rank": row["rank"], "model": provenance.model}
+    values = {"probability": row["probability"], "rank": int(row["rank"]), "model": provenance.model}
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -117,7 +117,9 @@ def write_csv(path: Path, rows: Sequence[Row], run: Run) -> None:
         for row in rows:
             head, relation, tail = _ends(row)
             probability = "" if row["probability"] is None else row["probability"]
-            table.writerow([head, tail, relation, probability, row["rank"], "true", provenance.run, provenance.model])
+            table.writerow(
+                [head, tail, relation, probability, int(row["rank"]), "true", provenance.run, provenance.model]
+            )
 
 
 def write_cypher(path: Path, rows: Sequence[Row], run: Run, id: str | None = None) -> None:

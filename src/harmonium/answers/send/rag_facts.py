@@ -36,7 +36,7 @@ def write_graphrag(path: Path, rows: Sequence[Row], run: Run) -> None:
     degree = _degrees(run.graph)
     columns: dict[str, Any] = {
         "id": [_identifier(row, provenance) for row in facts],
-        "human_readable_id": [sum(map(len, run.graph.splits.values())) + row["rank"] for row in facts],
+        "human_readable_id": [sum(map(len, run.graph.splits.values())) + int(row["rank"]) for row in facts],
         "source": [row["head"] for row in facts],
         "target": [row["tail"] for row in facts],
         "description": [describe(row) for row in facts],
