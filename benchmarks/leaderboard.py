@@ -39,7 +39,8 @@ from harmonium.model.scoring import Scorer
 from harmonium.run.environment import environment
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
-from harmonium.training.search.search import for_vectors, select
+from harmonium.training.search.search import select
+from harmonium.training.search.space import for_vectors
 from harmonium.training.train import add_harmony, given_settings, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

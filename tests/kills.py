@@ -36,10 +36,10 @@ KINDS = [
     "train.optimiser=adam",  # touched rows, full W
     "train.optimiser=adagrad model.rank=2 train.schedule=constant",
     "train.loss=full model.dropout=0.2 model.reciprocal=true",
-    "train.optimiser=adagrad train.sparse_updates=false train.type_loss=0.5 model.constraint=spectral",
-    "train.sparse_updates=false model.harmony=false train.checkpoint_keep=1 train.checkpoint_every=1",
-    "train.average=0.7 train.vector_dropout=0.2 train.composed_dropout=0.1 train.schedule=cosine train.warm_up=0.2",
-    "train.loss=full train.average=0.5 train.composed_dropout=0.2 train.dura=0.01 train.label_smoothing=0.1",
+    "train.optimiser=adagrad model.constraint=spectral",
+    "model.harmony=false train.checkpoint_keep=1 train.checkpoint_every=1",
+    "train.vector_dropout=0.2 train.composed_dropout=0.1 train.schedule=cosine",
+    "train.loss=full train.composed_dropout=0.2 train.dura=0.01 train.label_smoothing=0.1",
 ]
 GRAPH = make_graph(n_entities=150, sizes=(60, 12, 12))
 FILE_OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}

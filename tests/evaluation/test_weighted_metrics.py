@@ -17,7 +17,7 @@ from harmonium.data.graph import Graph
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_scorer
 from harmonium.evaluation.metrics import METRICS, WEIGHTED, decisive
-from harmonium.training.search.search import HeldOut
+from harmonium.training.search.held_out import HeldOut
 from harmonium.training.train import read_settings
 from small import family, make_graph
 

@@ -91,7 +91,6 @@ def test_every_loss_and_composition_learns(more: str) -> None:
             f"train.relation_prediction=0.5 model.{more}"
             for more in ("harmony=true", "harmony=false", "reciprocal=true")
         ),
-        *(f"train.type_loss=0.5 train.optimiser={optimizer}" for optimizer in ("adam", "adagrad")),
         *(f"model.dropout=0.3 {more}" for more in ("", "model.rank=4")),
         *(
             f"train.{term} {more}"
@@ -100,11 +99,10 @@ def test_every_loss_and_composition_learns(more: str) -> None:
                 "composed_dropout=0.1",
                 "dura=0.01",
                 "label_smoothing=0.1",
-                "average=0.3",
             )
             for more in ("", "train.loss=full", "model.rank=4 model.reciprocal=true", "model.harmony=false")
         ),
-        "train.f2=0.01 model.normalise=false train.schedule=cosine train.warm_up=0.1",
+        "train.f2=0.01 model.normalise=false train.schedule=cosine",
         *(f"model.composition={name}" for name in COMPOSITIONS),
     ],
 )

@@ -6,15 +6,13 @@ import typing
 import pytest
 import torch
 
-from harmonium.config.settings import ModelConfig, TrainConfig
+from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
-from harmonium.model.build import build_model
 from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.training.losses import (
     CONTRASTIVE_LOSSES,
-    TypeHead,
     answer_weights,
     contrastive_loss,
     contrastive_scores,
@@ -70,7 +68,6 @@ BY_HAND: dict[str, typing.Callable[[float, list[float]], float]] = {  # the loss
 
 def test_every_loss_is_a_setting_and_is_tested() -> None:
     assert set(BY_HAND) == set(CONTRASTIVE_LOSSES)
-    assert {*CONTRASTIVE_LOSSES, "full"} == set(typing.get_args(typing.get_type_hints(TrainConfig)["loss"]))
 
 
 @pytest.mark.parametrize("name", ["hole", "complex"])
@@ -81,7 +78,9 @@ def test_losses_by_hand(loss: str, name: str) -> None:
         expected = mean(BY_HAND[loss](true, others) for true, *others in rows)
         scorer = model.scorer().for_batch(BATCH)
         ids = true_then_negatives(BATCH, NEGATIVES)
-        loss_value = scorer.sampled_loss(ids, lambda scores, _: CONTRASTIVE_LOSSES[loss](scores, MARGIN))
+        loss_value = scorer.sampled_loss(
+            ids, lambda scores, _: contrastive_loss(scores, TrainConfig(loss=loss, margin=MARGIN))
+        )
         assert loss_value.item() == pytest.approx(expected, rel=1e-9)
 
 
@@ -155,24 +154,6 @@ def test_the_cross_entropy_of_relations_is_over_the_relations_of_the_augmented_g
             scores = [form(model.composition.compose(entities[head], r, entities[tail])).item() for r in relations]
             losses.append(softmax(scores.pop(relation), scores))
         assert model.scorer().for_batch(BATCH).relation_cross_entropy().item() == pytest.approx(mean(losses), rel=1e-9)
-
-
-def test_types_are_slots_of_relations() -> None:
-    model = build_model(ModelConfig("hole", 4, harmony=False), 11, 3).double()
-    types = TypeHead(4, 3).double()
-    assert types(model.scorer().for_batch(BATCH)).item() == pytest.approx(math.log(6))
-    with torch.no_grad():
-        types.weight.normal_(generator=torch.Generator().manual_seed(0))
-        types.bias.copy_(torch.arange(6))
-    losses = []
-    for head, relation, tail in BATCH.to_rows().tolist():
-        for entity, true_type in ((head, relation), (tail, 3 + relation)):
-            logits = (types.weight @ model.entities()[entity] + types.bias).tolist()
-            losses.append(softmax(logits[true_type], [s for t, s in enumerate(logits) if t != true_type]))
-    loss = types(model.scorer().for_batch(BATCH))
-    assert loss.item() == pytest.approx(mean(losses), rel=1e-9)
-    loss.backward()
-    assert model.entity.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [0, 1, 2, 3, 4]  # those of the batch
 
 
 @pytest.mark.parametrize("name", ["hole", "distmult", "tensorproduct", "concatenation"])

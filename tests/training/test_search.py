@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from torch import Tensor
 import harmonium
 from harmonium.config.settings import Config, presets
 from harmonium.errors import HarmoniumError, Interrupted
+from harmonium.model.build import build_model
 from harmonium.run.run import Run
 from harmonium.run.selection import Selection
-from harmonium.training.search import search
-from harmonium.training.search.search import Search, held_out_parts, is_better, select, with_settings
+from harmonium.training.fit import fit
+from harmonium.training.search import held_out, search, sizes
+from harmonium.training.search.held_out import held_out_parts, is_better
+from harmonium.training.search.search import select
+from harmonium.training.search.space import Search, with_settings
 from small import family, graph_of, make_graph
 
 CHOICES = {
@@ -33,15 +38,22 @@ def make_search(**values: Any) -> Search:
     return Search(**sizes | values)
 
 
-def simulate(monkeypatch: pytest.MonkeyPatch, quality: Any, epoch_seconds: float = 1.0) -> list[Config]:
-    """Replace each training by an MRR that `quality(config)` gives, on a clock that its epochs advance."""
+def simulate(
+    monkeypatch: pytest.MonkeyPatch, quality: Any, epoch_seconds: float = 1.0, slow: float = 1.0
+) -> list[Config]:
+    """Replace each training by an MRR that `quality(config)` gives, on a clock that its work advances, times `slow`.
+
+    After half of its epochs a training has half of its MRR.
+    """
     trained: list[Config] = []
     clock = 0.0
 
-    def reciprocal_ranks(part: Any, config: Config, device: Any, progress: Any) -> Tensor:
+    def reciprocal_ranks(part: Any, config: Config, device: Any, progress: Any, at_half: Any) -> Tensor:
         nonlocal clock
-        clock += config.train.epochs * seconds(config)
+        clock += slow * config.train.epochs * seconds(config) / 2
         trained.append(config)
+        at_half(quality(config) / 2)
+        clock += slow * config.train.epochs * seconds(config) / 2
         noise = torch.rand(2 * len(part.facts), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         return noise * 0.1 + quality(config)
 
@@ -49,10 +61,8 @@ def simulate(monkeypatch: pytest.MonkeyPatch, quality: Any, epoch_seconds: float
         scale = 0.1 if config.train.loss == "sampled" else 1.0
         return epoch_seconds * scale * config.model.entity_dim / 16
 
-    monkeypatch.setattr(search.HeldOut, "reciprocal_ranks", reciprocal_ranks)
-    monkeypatch.setattr(
-        search._Selector, "_epoch_seconds", lambda self, change: seconds(with_settings(self.config, change))
-    )
+    monkeypatch.setattr(held_out.HeldOut, "reciprocal_ranks", reciprocal_ranks)
+    monkeypatch.setattr(sizes, "epoch_seconds", lambda config, *_: seconds(config))
     monkeypatch.setattr(search.time, "perf_counter", lambda: clock)
     return trained
 
@@ -97,8 +107,35 @@ def test_search_and_final_training_fit_the_budget(minutes: float, monkeypatch: p
     config, selection = select(BASE, make_search(choices=CHOICES), family(), minutes=minutes)
     assert len(selection.trials) == len(trained) / len(held_out_parts(family(), 0)) > 3
     final = config.train.epochs * 0.05 * config.model.entity_dim / 16
-    assert selection.seconds <= 0.5 * 60 * minutes + max(trial.seconds for trial in selection.trials)
+    assert selection.seconds <= (1 - sizes.FINAL_SHARE) * 60 * minutes
     assert selection.seconds + final <= 60 * minutes
+
+
+@pytest.mark.parametrize("slow", [0.2, 1.9])
+def test_a_busy_machine_chooses_the_same(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = []
+    for speed in (1.0, slow):
+        simulate(monkeypatch, peak, slow=speed)
+        config, selection = select(BASE, make_search(choices=CHOICES), family())
+        chosen.append((config, selection.reasons, [(trial.settings, trial.mrr) for trial in selection.trials]))
+    assert chosen[0] == chosen[1]
+
+
+def test_a_machine_that_is_much_too_slow_ends_the_search_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, peak, slow=20.0)
+    _, selection = select(BASE, make_search(choices=CHOICES), family())
+    assert len(selection.trials) < 4
+    assert any("the machine is slow or busy" in reason for reason in selection.reasons)
+    assert search.most_seconds(selection) < 0 < search.most_seconds(replace(selection, seconds=0.0))
+
+
+def test_a_hopeless_trial_is_ended_after_half_of_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, lambda config: 0.5 if config.train.n3 == 0.01 else 0.4)
+    graph = make_graph(60, 3, (2000, 300, 10))
+    _, selection = select(BASE, make_search(choices={"train.n3": CHOICES["train.n3"]}), graph)
+    assert [trial.mrr is None for trial in selection.trials] == [False, True, True]
+    assert "after half of its epochs" in str(selection.trials[1].error)
+    assert selection.trials[1].seconds < 0.6 * selection.trials[0].seconds
 
 
 def test_without_time_for_trials_the_recipe_is_used_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +189,7 @@ def test_few_validation_facts_are_joined_by_parts_of_train() -> None:
         assert set(part.train.train.head.tolist()) | set(part.train.train.tail.tolist()) == set(range(graph.n_entities))
     many = make_graph(60, 3, (2000, 1500, 10))
     (only,) = held_out_parts(many, 0)
-    assert len(only.facts) == search.MAX_HELD_OUT
+    assert len(only.facts) == held_out.MAX_HELD_OUT
 
 
 def test_better_means_by_more_than_noise() -> None:
@@ -199,6 +236,36 @@ def test_resuming_keeps_the_selection(tmp_path: Path) -> None:
     resumed = harmonium.resume(tmp_path / "run")
     assert resumed.selection and resumed.selection.minutes == 0.05
     assert Run.load(tmp_path / "run").selection == resumed.selection
+
+
+def test_an_interrupt_during_the_search_is_resumed_and_chooses_the_same(tmp_path: Path) -> None:
+    def stop(now: Any) -> None:
+        if now.stage.startswith("trial 2"):
+            raise KeyboardInterrupt
+
+    whole = harmonium.train(family(), "best", minutes=0.05, dim=8, epochs=10)
+    with pytest.raises(Interrupted, match="harmonium resume .* continues from the beginning"):
+        harmonium.train(family(), "best", tmp_path / "run", minutes=0.05, dim=8, epochs=10, progress=stop)
+    resumed = harmonium.resume(tmp_path / "run")
+    assert resumed.config.train == whole.config.train and resumed.metrics == whole.metrics
+
+
+def test_a_training_like_another_run_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    run = harmonium.train(family(), out=tmp_path / "run", minutes=0.02, dim=8)
+    again = harmonium.train(family(), like=tmp_path / "run")
+    assert again.fingerprint == run.fingerprint and again.selection is None
+    with pytest.raises(HarmoniumError, match="not both"):
+        harmonium.train(family(), "fast", like=tmp_path / "run")
+    with pytest.raises(HarmoniumError, match="is not a finished run"):
+        harmonium.train(family(), like=tmp_path)
+
+
+def test_a_training_that_takes_twice_the_budget_ends_and_says_so() -> None:
+    config = Config.read("plain", ["train.epochs=50", "model.entity_dim=4"])
+    model = build_model(config.model, family().n_entities, family().n_relations)
+    history = fit(model, family(), config, most_seconds=0.0)
+    assert (len(history.rows), "valid" in history.rows[0]) == (1, True)
+    assert history.stopped == "twice the time budget had passed after epoch 1 of 50"
 
 
 def test_a_budget_needs_something_to_choose() -> None:

@@ -33,7 +33,7 @@ from harmonium.training.step import batch_shard
 from harmonium.training.train import _holds_training
 
 SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=64", "train.negatives=4", "train.evaluate_every=1"]
-LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20", "train.average=0.6"]
+LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20"]
 Process = subprocess.Popen[str]
 
 

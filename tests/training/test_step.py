@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.distributed import World
-from harmonium.training import negatives as negatives_module
+from harmonium.training import step as step_module
 from harmonium.training.fit import fit
 from harmonium.training.step import TrainingStep, updates_rows
 from small import family, make_graph
@@ -65,18 +64,6 @@ def test_relation_prediction_teaches_relations(loss: str, more: str) -> None:
         model = after_steps(graph, config, 12).model
         losses.append(model.scorer().for_batch(graph.train).relation_cross_entropy().item())
     assert losses[1] < 0.9 * losses[0]
-
-
-@pytest.mark.parametrize("more", ["", "model.harmony=false", "train.loss=full", "model.normalise=false"])
-def test_the_type_loss_teaches_entities_their_types(more: str) -> None:
-    graph = make_graph(n_entities=30, n_relations=4, sizes=(80, 0, 5))
-    head, relation, tail = graph.train.to_rows().T
-    graph = dataclasses.replace(graph, train=Triples(head % 15, relation, 15 + tail % 15))
-    off, on = (after_steps(graph, settings(f"train.type_loss={weight}", *more.split()), 60) for weight in (0, 1))
-    knows_slot, chance = math.log(graph.n_relations), math.log(2 * graph.n_relations)
-    assert on.type_head(on.model.scorer().for_batch(graph.train)) < (knows_slot + chance) / 2
-    assert set(on.model.state_dict()) == set(off.model.state_dict())
-    assert not torch.equal(on.model.entity, off.model.entity)
 
 
 @pytest.mark.parametrize("more", ["", "model.rank=4", "model.constraint=spectral", "train.loss=full"])
@@ -139,9 +126,7 @@ def test_dropout_on_queries_is_for_one_process(name: str) -> None:
         TrainingStep(model, family().train, config.train, torch.Generator())
 
 
-@pytest.mark.parametrize(
-    "more", ["optimiser=row-adagrad", "sampler=degree train.negative_group_size=8", "sampler=typed"]
-)
+@pytest.mark.parametrize("more", ["optimiser=row-adagrad", "negative_group_size=8"])
 def test_settings_for_large_graphs_learn_on_small_ones(more: str) -> None:
     base = ["model.entity_dim=16", "model.rank=4", "train.learning_rate=0.05"]
     graph, config = family(), Config.read(None, [*base, *f"train.{more}".split()])
@@ -166,7 +151,7 @@ def test_the_full_softmax_needs_the_whole_table(setting: str) -> None:
 def test_rows_are_updated_where_a_step_uses_less_than_half_of_them() -> None:
     model = build_model(ModelConfig("hole", 4), 150, 3)
     assert updates_rows(model, TrainConfig(batch_size=8, negatives=3))
-    for more in ({"sparse_updates": False}, {"negatives": 99}, {"loss": "full"}):
+    for more in ({"negatives": 99}, {"loss": "full"}):
         assert not updates_rows(model, TrainConfig(**({"batch_size": 8, "negatives": 3} | more)))
 
 
@@ -175,16 +160,16 @@ def test_rows_are_updated_where_a_step_uses_less_than_half_of_them() -> None:
     "more",
     [
         *("model.harmony=false", "model.rank=2 model.reciprocal=true", "train.n3=0.1"),
-        *("train.relation_prediction=0.5", "train.type_loss=0.5", "train.loss=logistic"),
+        *("train.relation_prediction=0.5", "train.loss=logistic"),
     ],
 )
-def test_adagrad_by_rows_is_dense_adagrad(composition: str, more: str) -> None:
+def test_adagrad_by_rows_is_dense_adagrad(composition: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row without gradient does not change under Adagrad, so both give the same model."""
     graph = make_graph(n_entities=150, sizes=(60, 0, 5))
-    base = [f"model.composition={composition}", "train.optimiser=adagrad", *FEW, *more.split()]
-    touched, dense = (
-        after_steps(graph, settings(*base, f"train.sparse_updates={sparse}"), 6) for sparse in ("true", "false")
-    )
+    config = settings(f"model.composition={composition}", "train.optimiser=adagrad", *FEW, *more.split())
+    touched = after_steps(graph, config, 6)
+    monkeypatch.setattr(step_module, "updates_rows", lambda *_: False)
+    dense = after_steps(graph, config, 6)
     assert touched.row_optimiser is not None
     assert dense.row_optimiser is None
     assert_close(touched.model, dense.model)
@@ -203,7 +188,7 @@ def test_sorting_batches_by_relation_changes_nothing(reciprocal: str, monkeypatc
     """Every triple gets the same negatives, as the order inside a batch differs."""
     same_for_all = torch.arange(20).expand(50, -1)
     monkeypatch.setattr(
-        negatives_module,
+        step_module,
         "draw_negatives",
         lambda _, size, *rest: dict.fromkeys((Slot.HEAD, Slot.TAIL), same_for_all[:size]),
     )

@@ -28,7 +28,7 @@ def test_a_run_has_the_metrics_of_its_protocol_and_of_the_baseline() -> None:
     graph = family()
     run = harmonium.train(graph, settings("train.epochs=5", "evaluate.ties=pessimistic"))
     assert run.path is None
-    assert run.evaluation.metrics == evaluate_scorer(run.model, graph, run.config.evaluate).metrics
+    assert run.evaluation.metrics == evaluate_scorer(run.model, run.graph, run.config.evaluate).metrics
     assert run.evaluation.protocol.ties == "pessimistic"
     frequency = evaluate_scorer(Frequency(graph), graph, run.config.evaluate)
     assert run.evaluation.baselines["frequency"] == {**frequency.metrics, "queries": len(frequency.ranks)}

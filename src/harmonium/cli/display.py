@@ -91,12 +91,13 @@ def model(run: Run) -> Iterator[Part]:
 
 def settings(config: Config, source: str, output_format: str) -> None:
     """Print every setting with the value that a training would use, and the values that it may have."""
-    from harmonium.config.settings import describe, flatten, to_toml
+    from harmonium.config.settings import flatten, to_toml
+    from harmonium.training.setting_choices import describe_settings
 
     values = flatten(config)
     rows = [
         {"key": row.key, "value": to_toml(values[row.key]), "values": row.values, "meaning": row.help}
-        for row in describe()
+        for row in describe_settings()
     ]
     if output_format == "json":
         console.print_json(rows)

@@ -11,6 +11,7 @@ from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
 from harmonium.cli.options import flag, option
 from harmonium.cli.reading import reads_graph
+from harmonium.errors import HarmoniumError
 
 if TYPE_CHECKING:
     from harmonium.run.run import Run
@@ -23,6 +24,7 @@ def train(
     data: options.Data = None,
     config: options.ConfigFile = None,
     preset: options.Preset = None,
+    like: Annotated[Path | None, option("RUN", "Train with the settings of this run; nothing is searched.")] = None,
     minutes: options.Minutes = None,
     out: Annotated[Path | None, option("RUN", "Run folder to write; default: runs/GRAPH.")] = None,
     settings: options.Settings = None,
@@ -50,8 +52,12 @@ def train(
     Example: harmonium train atlas --preset plain --set model.entity_dim=64 --set train.epochs=10 --out runs/small
     """
     from harmonium.data.datasets import graph_name
-    from harmonium.training.train import read_settings
+    from harmonium.training.train import read_settings, settings_of_run
 
+    if like is not None:
+        if config is not None or preset is not None:
+            raise HarmoniumError("give --like RUN or other settings, not both")
+        config = settings_of_run(like)
     overrides = [*(settings or []), *([f"train.initial_vectors={json.dumps(str(init))}"] if init else [])]
     data, recipe = options.sources(graph_or_config, data, config, preset)
     chosen = read_settings(recipe, overrides)

@@ -46,8 +46,7 @@ def option(
 class ModelConfig:
     composition: str = option(
         "hole",
-        "How head, relation and tail become one vector: distmult, hole, complex, tensorproduct, concatenation, rescal, "
-        "rescalproduct, triplecorrelation, or your own (affine in each slot).",
+        "How head, relation and tail become one vector: a name of the list, or your own (affine in each slot).",
         also=("model",),
     )
     entity_dim: int = option(
@@ -93,23 +92,13 @@ class ModelConfig:
 class TrainConfig:
     epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6, also=("num_epochs", "n_epochs"))
     batch_size: int = option(512, "Triples in a step.", least=1, most=2**24)
-    loss: Literal["sampled", "full", "linear-margin", "logistic-margin", "logistic"] = option(
-        "sampled",
-        "sampled: softmax over sampled negatives (the paper); full: over all entities; linear-margin: hinge on scores "
-        "(Yang 2015, the paper's HolE*); logistic-margin: on their sigmoids (Nickel 2016); logistic: log loss of true "
-        "and negative triples (Nickel 2016).",
-    )
+    loss: str = option("sampled", "What training minimises for a fact and its negatives.")
     negatives: int = option(
         128,
         "Negatives per triple and side (every loss but full).",
         least=1,
         most=2**20,
         also=("num_negs_per_pos", "num_negatives", "eta"),
-    )
-    sampler: Literal["uniform", "degree", "typed"] = option(
-        "uniform",
-        "Distribution of negatives: uniform; degree: in proportion to the entity's facts; typed: half of them entities "
-        "seen in that slot of the relation. The softmax (train.loss=sampled) corrects for the distribution.",
     )
     negative_group_size: int = option(
         1,
@@ -133,18 +122,6 @@ class TrainConfig:
     learning_rate: float = option(0.003, "Learning rate.", above=0, most=1e38, also=("lr",))
     schedule: Literal["constant", "linear", "cosine"] = option(
         "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
-    )
-    warm_up: float = option(
-        0.0, "Share of the steps in which the learning rate first rises from zero, below 1.", least=0, most=0.999
-    )
-    average: float = option(
-        0.0,
-        "Share of the epochs, the last ones, whose weights are averaged; validated and kept are then the means. Below 1.",
-        least=0,
-        most=0.999,
-    )
-    sparse_updates: bool = option(
-        True, "Update only the entity vectors that a step uses, on graphs where it uses less than half of them."
     )
     entity_storage: Literal["device", "host"] = option(
         "device", "Memory that holds the entity vectors; host: larger than a GPU's, which still computes."
@@ -197,9 +174,6 @@ class TrainConfig:
     relation_prediction: float = option(
         0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0, most=1e6
     )
-    type_loss: float = option(
-        0.0, "Weight of predicting from an entity's vector the slots of relations it appears in.", least=0, most=1e6
-    )
     constraints: bool = option(
         False, "Learn constraints beside the vectors: paths, values in common, similar entities, names, usual values."
     )
@@ -241,6 +215,9 @@ class TrainConfig:
         None, "Steps between checkpoints; default: only by time.", least=1, most=10**9
     )
     checkpoint_keep: int = option(2, "Number of checkpoints kept.", least=1, most=10**6)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", self.loss.lower())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
       data.graph           the graph
       reserve              as much space as the finished run will take, given back just before it is written
       training.json        format, settings, environment, device, and the checksums of the graph and of itself
-      000007.safetensors   all that changes: parameters, the best ones, their average, optimiser state, generators
+      000007.safetensors   all that changes: parameters, the best ones, optimiser state, generators
       000007.json          the position in training, and the checksums of the tensors and of itself
 
 Several processes write a folder 000007/ instead of one file of tensors (sharded_checkpoint.py). A JSON file is written
@@ -36,7 +36,7 @@ from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.run import sharded_checkpoint
 from harmonium.run.environment import environment
 from harmonium.run.manifest import unreadable
-from harmonium.run.selection import Selection
+from harmonium.run.selection import Selection, Task
 from harmonium.run.stop_signal import StopSignal
 from harmonium.runtime import folders, schema, storage, tensor_file
 from harmonium.runtime.device import pick_device
@@ -49,7 +49,7 @@ RESERVE = "reserve"
 RUN_OVERHEAD, PER_RELATION, PER_EPOCH = 1 << 16, 400, 300  # bytes of metrics, settings and history, roughly
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 CHANGEABLE = (  # settings that `resume` may change; any other would make it another training
-    "learning_rate", "schedule", "warm_up", "epochs", "metric", "evaluate_every", "patience", "threads",
+    "learning_rate", "schedule", "epochs", "metric", "evaluate_every", "patience", "threads",
     "checkpoint_minutes", "checkpoint_every", "checkpoint_keep",
 )  # fmt: skip
 
@@ -64,6 +64,7 @@ class _Training:
     files: dict[str, FileRecord]
     config: dict[str, Any]
     selection: Selection | None = None
+    task: Task | None = None  # a search that comes first
 
     @classmethod
     def read(cls, folder: Path) -> _Training:
@@ -109,13 +110,21 @@ class Checkpoints:
         device: str,
         world: World | None = None,
         selection: Selection | None = None,
+        task: Task | None = None,
     ) -> None:
         self.run, self.folder, self.settings, self.device = run, run / UNFINISHED, settings, device
-        self.world, self.selection = world, selection
+        self.world, self.selection, self.task = world, selection, task
         self.stop_signal = StopSignal()
         self.saved_step: int | None = None  # from which training can be resumed
         self.finished_step: int | None = None  # the last step, once it is done
         self.last_save = time.monotonic()
+
+    def decide(self, config: Config, selection: Selection) -> None:
+        """Keep the settings that a search chose: from now on a resumed training does not search again."""
+        training = _Training.read(self.folder)
+        with _explain_write_errors(self.run):
+            replace(training, config=asdict(config), selection=selection, task=None).write(self.folder)
+        self.settings, self.selection, self.task = config.train, selection, None
 
     def after_step(self, training: Resumable) -> None:
         """Save when a checkpoint is due; save and stop when asked to stop."""
@@ -287,10 +296,10 @@ def begin(
     graph: Graph,
     device: str,
     world: World | None = None,
-    selection: Selection | None = None,
+    task: Task | None = None,
 ) -> Iterator[Checkpoints]:
     """Start a training into a run folder; one that fails before its first checkpoint leaves nothing behind."""
-    checkpoints = Checkpoints(path, config.train, device, world, selection)
+    checkpoints = Checkpoints(path, config.train, device, world, task=task)
     with _locked(path, world):
         run_on_main(world, lambda: folders.reserve(path, overwrite))
         try:
@@ -311,11 +320,11 @@ def begin(
 
 def _prepare(checkpoints: Checkpoints, config: Config, graph: Graph) -> None:
     """Replace the checkpoints of an earlier training by the settings and the graph of a new one."""
-    folder, device, selection = checkpoints.folder, checkpoints.device, checkpoints.selection
+    folder, device = checkpoints.folder, checkpoints.device
     (folder / "training.json").unlink(missing_ok=True)  # first: without it there is nothing to resume
     _remove_all_but(folder, {"lock"})
     files = {"data.graph": storage.write(folder / "data.graph", graph_file.parts(graph))}
-    _Training(FORMAT, environment(device), device, files, asdict(config), selection).write(folder)
+    _Training(FORMAT, environment(device), device, files, asdict(config), task=checkpoints.task).write(folder)
 
 
 @contextlib.contextmanager
@@ -332,7 +341,7 @@ def reopen(path: Path, overrides: Overrides, world: World | None = None) -> Iter
                 run_on_main(world, lambda: replace(training, config=asdict(config)).write(folder))
         if world is None or world.is_main:
             _warn_of_changes(path, training.environment, environment(pick_device(training.device)))
-        checkpoints = Checkpoints(path, config.train, training.device, world, training.selection)
+        checkpoints = Checkpoints(path, config.train, training.device, world, training.selection, training.task)
         with checkpoints.resume_hint():
             yield checkpoints, config, graph
 

@@ -11,13 +11,22 @@ from harmonium.runtime.displayed import Displayed, Line, Part, Table
 
 
 @dataclass(frozen=True)
+class Task:
+    """A search that is still to be done: kept with a training that was stopped before its first step."""
+
+    search: dict[str, Any]  # the table [search] of the recipe
+    fixed: list[str]  # settings that were given
+    minutes: float | None
+
+
+@dataclass(frozen=True)
 class Trial:
     """One short training: the settings in which it differs from the recipe, and how well it ranked held-out facts."""
 
     settings: dict[str, Any]
     mrr: float | None  # None: the training failed
     seconds: float
-    error: str | None = None
+    error: str | None = None  # why there is no mrr
 
 
 @dataclass(frozen=True)

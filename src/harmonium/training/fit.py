@@ -28,11 +28,13 @@ def fit(
     progress: Callable[[Progress], None] | None = None,
     on_validation: Callable[[dict[str, Any]], None] | None = None,
     checkpoints: Checkpoints | None = None,
+    most_seconds: float | None = None,
 ) -> History:
     """Train for all epochs, or until the validation metric stops improving; the model becomes the best one seen.
 
     `progress` is called after every step, `on_validation` with the history row of every validation. With `checkpoints`
-    training continues from the last one and saves more, and Ctrl-C saves one; without, Ctrl-C ends training.
+    training continues from the last one and saves more, and Ctrl-C saves one; without, Ctrl-C ends training. The first
+    epoch that ends after `most_seconds` is the last one.
     """
     settings, device = config.train, pick_device(checkpoints.device if checkpoints else config.train.device)
     if settings.threads:
@@ -54,13 +56,14 @@ def fit(
                     if checkpoints:
                         checkpoints.after_step(state)
                 row = state.end_epoch()
+                if most_seconds is not None and state.seconds > most_seconds:
+                    state.end_early()
                 if validation is not None and state.is_validation_due():
-                    with state.average.applied():
-                        row["valid"] = validate(model, graph, validation, device)
-                        row["seconds"] = state.seconds
-                        if on_validation:
-                            on_validation(row)
-                        state.judge(decisive(row["valid"], settings.metric))
+                    row["valid"] = validate(model, graph, validation, device)
+                    row["seconds"] = state.seconds
+                    if on_validation:
+                        on_validation(row)
+                    state.judge(decisive(row["valid"], settings.metric))
                 state.next_epoch()
             if checkpoints:
                 checkpoints.after_last_step(state)

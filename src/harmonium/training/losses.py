@@ -1,66 +1,86 @@
 """Losses: what training minimises, with the regularisers of regularisers.py.
 
-In the equations s is the score of a true triple and s_i those of its negatives; each loss is a mean over triples and sides.
-Where facts have weights, the loss of a triple is multiplied by its weight; relative_weights.py says what they are.
+In the equations s is the score of a true triple and s_i those of its negatives. A contrastive loss is a function of
+scores (m, 1 + n), the true triple's first, and of the margin; it returns the losses (m,). `@contrastive` registers it as a
+value of train.loss under its name, and its docstring becomes part of the help. The mean, and the weights of facts, are
+taken here (relative_weights.py says what weights mean).
 """
 
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
-from harmonium.kernels.reference import weighted_cross_entropy
+from harmonium.errors import HarmoniumError
 from harmonium.model.scoring import BatchScorer
 from harmonium.training.negatives import true_then_negatives
 
-# Of scores (m, 1 + n), the true triple's first, of the margin, and of the weights of the triples (m,), if they have any.
-ContrastiveLoss = Callable[[Tensor, float, Tensor | None], Tensor]
+ContrastiveLoss = Callable[[Tensor, float], Tensor]
+CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {}  # by the values of train.loss
+FULL = (
+    "full"  # the one loss that is not contrastive: its candidates are all entities (BatchScorer.entity_cross_entropy)
+)
 
 
-def sampled_softmax(
-    scores: Tensor, margin: float, weights: Tensor | None = None, label_smoothing: float = 0.0
-) -> Tensor:
-    """-log(exp(s) / (exp(s) + sum of exp(s_i))): cross-entropy against the negatives (the paper). Ignores the margin."""
-    truth = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
-    return weighted_cross_entropy(scores, truth, label_smoothing, weights)
+def contrastive(loss: ContrastiveLoss) -> ContrastiveLoss:
+    """Register a loss: `def linear_margin` becomes train.loss=linear-margin."""
+    CONTRASTIVE_LOSSES[loss.__name__.replace("_", "-")] = loss
+    return loss
 
 
-def linear_margin(scores: Tensor, margin: float, weights: Tensor | None = None) -> Tensor:
-    """Mean of max(0, margin - s + s_i): margin ranking (Yang et al. 2015, margin 1), the paper's HolE*."""
-    return _mean((margin - scores[:, :1] + scores[:, 1:]).relu(), weights)
+@contrastive
+def sampled(scores: Tensor, margin: float) -> Tensor:
+    """Softmax over sampled negatives, -log(exp(s) / (exp(s) + sum of exp(s_i))): the paper's. Ignores the margin."""
+    return _cross_entropy(scores)
 
 
-def logistic_margin(scores: Tensor, margin: float, weights: Tensor | None = None) -> Tensor:
-    """Mean of max(0, margin - sigmoid(s) + sigmoid(s_i)): HolE's pairwise loss (Nickel et al. 2016, margin 0.2)."""
-    return linear_margin(scores.sigmoid(), margin, weights)
+@contrastive
+def linear_margin(scores: Tensor, margin: float) -> Tensor:
+    """Hinge on scores, mean of max(0, margin - s + s_i) (Yang et al. 2015, margin 1), the paper's HolE*."""
+    return (margin - scores[:, :1] + scores[:, 1:]).relu().mean(1)
 
 
-def logistic(scores: Tensor, margin: float, weights: Tensor | None = None) -> Tensor:
-    """(log(1 + exp(-s)) + mean of log(1 + exp(s_i))) / 2: logistic loss (Nickel et al. 2016). Ignores the margin."""
-    return (_mean(F.softplus(-scores[:, :1]), weights) + _mean(F.softplus(scores[:, 1:]), weights)) / 2
+@contrastive
+def logistic_margin(scores: Tensor, margin: float) -> Tensor:
+    """Hinge on sigmoids, mean of max(0, margin - sigmoid(s) + sigmoid(s_i)) (Nickel et al. 2016, margin 0.2)."""
+    return linear_margin(scores.sigmoid(), margin)
 
 
-def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean of losses (m, n), each row multiplied by its weight (m,)."""
-    return losses.mean() if weights is None else (losses * weights[:, None]).mean()
+@contrastive
+def logistic(scores: Tensor, margin: float) -> Tensor:
+    """Log loss of true and negative triples, (log(1 + exp(-s)) + mean of log(1 + exp(s_i))) / 2. Ignores the margin."""
+    return (F.softplus(-scores[:, 0]) + F.softplus(scores[:, 1:]).mean(1)) / 2
 
 
-CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {  # by the values of train.loss
-    "sampled": sampled_softmax,
-    "linear-margin": linear_margin,
-    "logistic-margin": logistic_margin,
-    "logistic": logistic,
-}
+def loss_help() -> dict[str, str]:
+    """What each value of train.loss means: the first line of its docstring."""
+    described = {name: (loss.__doc__ or "").partition("\n")[0] for name, loss in CONTRASTIVE_LOSSES.items()}
+    return {FULL: "Softmax over all entities.", **described}
+
+
+def find_loss(name: str) -> ContrastiveLoss:
+    """The contrastive loss of a name; of `full`, the softmax that full is over all entities."""
+    if name not in loss_help():
+        raise HarmoniumError(f"there is no train.loss={name}; there are {', '.join(loss_help())}")
+    return CONTRASTIVE_LOSSES.get(name, sampled)
 
 
 def contrastive_loss(scores: Tensor, settings: TrainConfig, weights: Tensor | None = None) -> Tensor:
-    """The loss that the settings choose, of scores (m, 1 + n) and weights (m,); only the softmax can smooth its labels."""
+    """The mean loss of scores (m, 1 + n), each row times its weight (m,); only the softmax can smooth its labels."""
     if settings.label_smoothing:
-        return sampled_softmax(scores, settings.margin, weights, settings.label_smoothing)
-    return CONTRASTIVE_LOSSES[settings.loss](scores, settings.margin, weights)
+        losses = _cross_entropy(scores, settings.label_smoothing)
+    else:
+        losses = find_loss(settings.loss)(scores, settings.margin)
+    return losses.mean() if weights is None else (losses * weights).mean()
+
+
+def _cross_entropy(scores: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """(m,): the cross-entropy of the first column."""
+    truth = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+    return F.cross_entropy(scores, truth, label_smoothing=label_smoothing, reduction="none")
 
 
 def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) -> Tensor:
@@ -91,23 +111,3 @@ def query_weights(weights: Tensor, batch: Triples) -> Tensor:
     """(2b,): the weights of the true tails, then heads, with mean one."""
     of_answers = weights[torch.cat([batch.tail, batch.head])]
     return of_answers / of_answers.mean()
-
-
-class TypeHead(nn.Module):
-    """Auxiliary loss: predict an entity's types from its vector. Trained with the model, but no part of it.
-
-    The types of an entity are the slots of relations in which it stands, and each training triple is a sample of one
-    type of its head and one of its tail. (The authors' code predicts types given with the data from the head's token;
-    this works for any graph and for plain models.)
-    """
-
-    def __init__(self, entity_dim: int, n_relations: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(2 * n_relations, entity_dim))  # types: heads of relations, then tails
-        self.bias = nn.Parameter(torch.zeros(2 * n_relations))
-
-    def forward(self, scorer: BatchScorer) -> Tensor:
-        """Cross-entropy over the heads and tails of the batch."""
-        types = torch.cat([scorer.batch.relation, scorer.batch.relation + scorer.n_relations])
-        scores = F.linear(scorer.entity_rows, self.weight, self.bias)
-        return weighted_cross_entropy(scores, types, 0.0, scorer.weights(2))

@@ -19,11 +19,8 @@ from harmonium.kernels.triton_backend import has_triton
 
 
 def scheduled_rate(settings: TrainConfig, step: int, n_steps: int) -> float:
-    """The learning rate of step 0, 1, ... of n_steps: it rises in the first `warm_up` share, then follows the schedule."""
-    warm_up = settings.warm_up * n_steps
-    if step < warm_up:
-        return settings.learning_rate * min(1.0, (step + 1) / warm_up)
-    progress = (step - warm_up) / (n_steps - warm_up)
+    """The learning rate of step 0, 1, ... of n_steps."""
+    progress = step / n_steps
     remaining = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
     return settings.learning_rate * remaining[settings.schedule]
 

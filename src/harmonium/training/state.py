@@ -17,7 +17,6 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import History, read_rows
 from harmonium.runtime import schema, tensor_file
-from harmonium.training.averaging import WeightAverage, is_averaged
 from harmonium.training.step import TrainingStep, with_prefix
 
 
@@ -43,7 +42,6 @@ class TrainingState:
         self.model, self.train, self.settings = model, train, settings
         self.generator = torch.Generator(device).manual_seed(settings.seed)
         self.training_step = TrainingStep(model, train, settings, self.generator)
-        self.average = WeightAverage(model)
         self.epoch, self.steps_in_epoch, self.finished = 1, 0, False
         self.epoch_loss = torch.zeros((), device=device)  # summed over the triples of the epoch so far
         self.epoch_generator = self.generator.get_state()  # at the start of the epoch, to draw its order again
@@ -91,16 +89,21 @@ class TrainingState:
         self.steps_in_epoch += 1
 
     def end_epoch(self) -> dict[str, Any]:
-        """Check that training is sound, average the weights if the epoch belongs to the last ones, add a row of history."""
+        """Check that training is sound, add a row of history."""
         self.check()
-        if is_averaged(self.epoch, self.settings.epochs, self.settings.average):
-            self.average.update()
         row = {"epoch": self.epoch, "loss": self.epoch_loss.item() / len(self.train), "seconds": self.seconds}
         self.history.rows.append(row)
         return row
 
     def is_validation_due(self) -> bool:
-        return self.epoch % self.settings.evaluate_every == 0 or self.epoch >= self.settings.epochs
+        is_last = self.finished or self.epoch >= self.settings.epochs
+        return is_last or self.epoch % self.settings.evaluate_every == 0
+
+    def end_early(self) -> None:
+        """Make this epoch the last one, as the time budget has passed twice; a quiet machine would have had time for all."""
+        if self.epoch < self.settings.epochs:
+            reason = f"twice the time budget had passed after epoch {self.epoch} of {self.settings.epochs}"
+            self.history.stopped, self.finished = reason, True
 
     def judge(self, value: float) -> None:
         """Keep the model if its validation metric is the best so far; finish when patience is exhausted."""
@@ -117,11 +120,10 @@ class TrainingState:
         self.epoch, self.steps_in_epoch, self.epoch_loss = self.epoch + 1, 0, torch.zeros_like(self.epoch_loss)
 
     def restore_best(self) -> None:
-        """Give the model its best parameters; without validation, the average or, without one, the last ones."""
+        """Give the model its best parameters; without validation, the last ones."""
         if self.best_model is not None:
             self.model.load_state_dict(self.best_model)
         else:
-            self.average.keep()
             self.history.best_epoch = len(self.history.rows)
 
     def check(self) -> None:
@@ -150,7 +152,6 @@ class TrainingState:
     def sharded(self) -> set[str]:
         """The names in `state_dict` of tensors with a row for each entity, which several processes shard."""
         names = {"model.entity"} | {f"optimiser.{name}" for name in self.training_step.sharded}
-        names |= {"average.entity"} if self.average.count else set()
         return names | ({"best.entity"} if self.best_model is not None else set())
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -164,14 +165,12 @@ class TrainingState:
         }
         tensors |= {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in (self.best_model or {}).items()}
-        tensors |= {f"average.{name}": value for name, value in self.average.mean.items()}
         tensors |= {f"optimiser.{name}": value for name, value in self.training_step.state_dict().items()}
         values = {
             "epoch": self.epoch,
             "steps_in_epoch": self.steps_in_epoch,
             "finished": self.finished,
             "seconds": self.seconds,
-            "averaged": self.average.count,
             "best": self.best if self.best_model is not None else None,
             "history": dataclasses.asdict(self.history),
         }
@@ -187,7 +186,6 @@ class TrainingState:
             )
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.training_step.load_state_dict(with_prefix(tensors, "optimiser."))
-        self.average.load_state_dict(with_prefix(tensors, "average."), position.averaged)
         self.training_step.steps_done = position.steps
         self.generator.set_state(tensors["generator"])
         self.epoch_generator = tensors["epoch_generator"]
@@ -208,6 +206,5 @@ class _Position:
     steps_in_epoch: schema.Count
     finished: bool
     seconds: schema.NonNegative
-    averaged: schema.Count
     best: float | None
     history: History

@@ -23,8 +23,8 @@ from harmonium.model.scoring import BatchScorer
 from harmonium.runtime import torchrun
 from harmonium.runtime.distributed import World
 from harmonium.training.entity_store import HostStore, make_entity_store
-from harmonium.training.losses import TypeHead, answer_weights, contrastive_loss, contrastive_scores, query_weights
-from harmonium.training.negatives import SAMPLERS, count_groups, expand_groups, true_then_negatives
+from harmonium.training.losses import answer_weights, contrastive_loss, contrastive_scores, find_loss, query_weights
+from harmonium.training.negatives import count_groups, draw_negatives, expand_groups, true_then_negatives
 from harmonium.training.optimisers import make_optimiser, make_row_optimiser, scheduled_rate
 from harmonium.training.regularisers import regularisation
 
@@ -37,13 +37,10 @@ class StepSample(NamedTuple):
     batch: Triples
     negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
     weight: float  # fraction of the whole batch in this process
-    logq_correction: Tensor | None  # (2b, 1 + n)
 
     def sides(self) -> list[StepSample]:
         """Heads and tails as two samples."""
-        correction = [None, None] if self.logq_correction is None else self.logq_correction.chunk(2)
-        parts = zip(self.negatives.items(), correction, strict=True)
-        return [self._replace(negatives={slot: ids}, logq_correction=rows) for (slot, ids), rows in parts]
+        return [self._replace(negatives={slot: ids}) for slot, ids in self.negatives.items()]
 
 
 class TrainingStep:
@@ -57,7 +54,6 @@ class TrainingStep:
         check_settings(model, settings, device)
         self.model, self.train, self.settings, self.generator = model, train, settings, generator
         self.steps_done, self.n_steps = 0, settings.epochs * math.ceil(len(train) / settings.batch_size)
-        self.sampler = SAMPLERS[settings.sampler](train, model.n_entities, settings.negative_group_size)
         self.learning_rate = torch.tensor(settings.learning_rate, device=device)
         self.row_learning_rate = torch.tensor(settings.learning_rate)  # row optimisers read it on the host
         self.rounding = torch.Generator(model.entity.device) if model.entity.dtype == torch.bfloat16 else None
@@ -65,10 +61,8 @@ class TrainingStep:
         if updates_rows(model, settings):
             self.row_optimiser = make_row_optimiser(model.entity, settings, self.row_learning_rate, self.rounding)
         self.entity_store = make_entity_store(model, settings, self.row_optimiser, device)
-        self.type_head = TypeHead(model.entity.shape[1], model.n_relations).to(device) if settings.type_loss else None
-        parameters = [*model.parameters(), *(self.type_head.parameters() if self.type_head else ())]
         by_rows = model.entity if self.row_optimiser else None
-        self.dense_parameters = [p for p in parameters if p.requires_grad and p is not by_rows]
+        self.dense_parameters = [p for p in model.parameters() if p.requires_grad and p is not by_rows]
         self.optimiser = make_optimiser(self.dense_parameters, settings, self.learning_rate)
         self.replay = None
         if device.type == "cuda" and self.entity_store is None and model.form.is_capturable:
@@ -94,14 +88,12 @@ class TrainingStep:
     # State -----------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The optimiser state, and the parameters that are no part of the model."""
+        """The optimiser state."""
         state: dict[str, Tensor] = {}
         for number, parameter in enumerate(self.dense_parameters):
             state |= {f"{number}.{name}": value for name, value in self.optimiser.state[parameter].items()}
         if self.row_optimiser is not None:
             state |= {f"rows.{name}": value for name, value in self.row_optimiser.state_dict().items()}
-        if self.type_head is not None:
-            state |= {f"types.{name}": value for name, value in self.type_head.state_dict().items()}
         return state
 
     @property
@@ -111,8 +103,6 @@ class TrainingStep:
         return {name for name, value in self.state_dict().items() if name.startswith(prefix) and value.dim()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        if self.type_head is not None:
-            self.type_head.load_state_dict(with_prefix(state, "types."))
         if self.row_optimiser is not None:
             self.row_optimiser.load_state_dict(with_prefix(state, "rows."))
         for number, parameter in enumerate(self.dense_parameters):
@@ -187,7 +177,7 @@ class TrainingStep:
 
     def _begin_step(self) -> None:
         """Set the learning rate, and seed stochastic rounding by the step, so that a checkpoint need not save it."""
-        if self.settings.schedule != "constant" or self.settings.warm_up:
+        if self.settings.schedule != "constant":
             rate = scheduled_rate(self.settings, self.steps_done, self.n_steps)
             self.learning_rate.fill_(rate)
             self.row_learning_rate.fill_(rate)
@@ -209,8 +199,6 @@ class TrainingStep:
         weights = scorer.weights(len(sample.negatives))
 
         def contrast(scores: Tensor, queries: slice) -> Tensor:
-            if sample.logq_correction is not None:
-                scores = scores - sample.logq_correction[queries]
             return contrastive_loss(scores, settings, None if weights is None else weights[queries])
 
         shared = any(len(ids) < len(sample.batch) for ids in sample.negatives.values())
@@ -228,8 +216,6 @@ class TrainingStep:
             loss = loss + penalty
         if settings.relation_prediction:
             loss = loss + settings.relation_prediction * scorer.relation_cross_entropy()
-        if self.type_head is not None:
-            loss = loss + settings.type_loss * self.type_head(scorer)
         return loss
 
     def _dropout(self, generator: torch.Generator) -> QueryDropout | None:
@@ -243,18 +229,17 @@ class TrainingStep:
         """Draw the negatives of the training triples at index (b,)."""
         batch = self.train[index]
         negatives: dict[Slot, Tensor] = {}
-        entity_ids, relation_ids, weight, correction = None, None, 1.0, None
+        entity_ids, relation_ids, weight = None, None, 1.0
         if self.settings.loss != "full":
-            negatives = self.sampler.draw(batch, self.settings.negatives, self.generator)
+            groups = count_groups(len(batch), self.settings.negative_group_size)
+            negatives = draw_negatives(self.model.n_entities, groups, self.settings.negatives, self.generator)
             if self.model.world is not None:
                 weight, batch, negatives = batch_shard(self.model.world, batch, negatives)
-            if self.settings.loss == "sampled":
-                correction = self.sampler.logq_correction(batch, negatives)
             if self.sorts_by_relation:
                 relation_ids, batch = distinct_relations(batch, self.relation_capacity)
         if self.entity_store is not None:
             entity_ids, batch, negatives = distinct_entities(batch, negatives)
-        return StepSample(entity_ids, relation_ids, batch, negatives, weight, correction)
+        return StepSample(entity_ids, relation_ids, batch, negatives, weight)
 
     def _next_sample(self, index: Tensor) -> StepSample:
         """The sample drawn ahead for this index, or a new one."""
@@ -318,7 +303,7 @@ def updates_rows(model: GradientGraph, settings: TrainConfig) -> bool:
         return True
     groups = count_groups(settings.batch_size, settings.negative_group_size)
     sampled = 2 * (settings.batch_size + settings.negatives * groups)  # entities, with repetitions
-    return settings.loss != "full" and settings.sparse_updates and model.n_entities > 2 * sampled
+    return settings.loss != "full" and model.n_entities > 2 * sampled
 
 
 def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
@@ -333,13 +318,14 @@ def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
 
 def sorts_by_relation(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
     """Whether batches are sorted by relation: where scoring on a GPU works relation by relation."""
-    uses_all_relations = settings.loss == "full" or settings.relation_prediction or settings.type_loss
+    uses_all_relations = settings.loss == "full" or settings.relation_prediction
     drops = settings.vector_dropout or settings.composed_dropout  # then queries of a relation differ
     return device.type == "cuda" and model.composition.by_relation and not uses_all_relations and not drops
 
 
 def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.device) -> None:
     """Raise an error for settings that cannot be combined."""
+    find_loss(settings.loss)
     conflicts = _needs_rows(model, settings)
     if model.world is not None:
         conflicts.append("several processes")

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harmonium.config.setting_values import Overrides, full_keys
 from harmonium.config.settings import Config
+from harmonium.data.canonical_order import in_canonical_order
 from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import Options, split_keywords
 from harmonium.errors import HarmoniumError, out_of_memory_error
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.model.build import build_model
-from harmonium.model.composition import find_composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.stretched_harmony import stretch_tokens
 from harmonium.run import checkpoint
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
-from harmonium.run.selection import Selection
+from harmonium.run.selection import Selection, Task
 from harmonium.runtime import torchrun
 from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
@@ -34,7 +34,9 @@ from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.notebook_progress import OnProgress, training_progress
-from harmonium.training.search.search import Search, for_vectors, select
+from harmonium.training.search.search import most_seconds, select
+from harmonium.training.search.space import Search, for_vectors
+from harmonium.training.setting_choices import check_choices
 from harmonium.training.tracking import Log, check_targets, tracking
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def train(
     minutes: float | None = None,
     *,
     preset: str | None = None,
+    like: str | Path | None = None,
     **keywords: Any,
 ) -> Run:
     """Train a model on a graph, evaluate it, and write a run folder to `out` if given.
@@ -63,8 +66,9 @@ def train(
     is a preset (best, fast, plain, paper; also `preset=...`), another recipe or file of settings, or a `Config`. The
     default, best, chooses the model that ranks held-out facts of this graph best, within the time budget of `minutes`.
     Settings, by their full or short names, stay fixed: as keyword arguments, as a dict in place of `config`, or as
-    `overrides` (a dict, or `key=value` each). `track` also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`,
-    `mlflow:URI` or `csv:FILE`. A notebook shows a progress bar (`progress=False`: none).
+    `overrides` (a dict, or `key=value` each). `like` is a run folder whose settings are used: nothing is searched. `track`
+    also logs metrics to `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI` or `csv:FILE`. A notebook shows a progress bar
+    (`progress=False`: none).
 
     >>> run = harmonium.train("facts.csv", epochs=50, model="ComplEx", out="runs/mine")
     >>> run = harmonium.train("facts.csv", columns="person,knows,friend", on_bad="skip")
@@ -73,6 +77,10 @@ def train(
     """
     reading, settings = split_keywords(keywords)
     Options.of(reading)  # an error before the work
+    if like is not None:
+        if config is not None or preset is not None:
+            raise HarmoniumError("give like=RUN or other settings, not both")
+        config = settings_of_run(Path(like))
     base, given = given_settings(config, preset, overrides, settings)
     folder = None if out is None else Path(out)
     report = training_progress(progress)
@@ -90,20 +98,11 @@ def train(
             run_on_main(world, partial(reserve, folder, overwrite))
             run_on_main(world, partial(check_targets, track, folder))
         chosen, graph = load_graph(chosen, data, world, reading)
-        selection = None
-        if search is not None:
-            chosen, selection = select(chosen, search, graph, list(given), minutes, report)
         device = str(pick_device(chosen.train.device))
-        saving = (
-            checkpoint.begin(folder, overwrite, chosen, graph, device, world, selection) if folder else nullcontext()
-        )
+        task = Task(asdict(search), list(given), minutes) if search is not None else None
+        saving = checkpoint.begin(folder, overwrite, chosen, graph, device, world, task) if folder else nullcontext()
         with saving as checkpoints:
-            model = _build(chosen, graph, world)
-            if checkpoints:
-                checkpoints.reserve_space(_model_bytes(model, chosen), graph.n_relations)
-            with tracking(track, chosen) as log:
-                history = fit(model, graph, chosen, report, log, checkpoints)
-                return _finish(chosen, graph, model, history, log, checkpoints, selection)
+            return _train(chosen, graph, world, task, checkpoints, report, track)
 
 
 def resume(
@@ -127,14 +126,44 @@ def resume(
     if is_unfinished(folder):
         refuse_current_folder(folder)
         with process_group() as world, checkpoint.reopen(folder, given, world) as (checkpoints, chosen, graph):
-            model = _build(chosen, graph, world)
-            checkpoints.reserve_space(_model_bytes(model, chosen), graph.n_relations)
-            with tracking(track, chosen) as log:
-                history = fit(model, graph, chosen, report, log, checkpoints)
-                return _finish(chosen, graph, model, history, log, checkpoints, checkpoints.selection)
+            task = checkpoints.task
+            if task is not None:
+                task = replace(task, fixed=[*task.fixed, *given])
+            return _train(chosen, graph, world, task, checkpoints, report, track)
     if given and is_finished(folder):
         raise HarmoniumError(f"{folder} is finished and its settings cannot change; train again with other settings")
     return Run.load(folder)
+
+
+def _train(
+    settings: Config,
+    graph: Graph,
+    world: World | None,
+    task: Task | None,
+    checkpoints: Checkpoints | None,
+    report: OnProgress | None,
+    track: Sequence[str],
+) -> Run:
+    """Choose what is still to be chosen (the task), then train, evaluate and write."""
+    selection, limit = checkpoints.selection if checkpoints else None, None
+    if task is not None:
+        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report)
+        limit = most_seconds(selection)
+        if checkpoints:
+            checkpoints.decide(settings, selection)
+    model = _build(settings, graph, world)
+    if checkpoints:
+        checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
+    with tracking(track, settings) as log:
+        history = fit(model, graph, settings, report, log, checkpoints, limit)
+        return _finish(settings, graph, model, history, log, checkpoints, selection)
+
+
+def settings_of_run(folder: Path) -> Path:
+    """The file of the settings with which a run was trained; training with them again gives the same model."""
+    if not is_finished(folder):
+        raise HarmoniumError(f"{folder} is not a finished run; `harmonium train` writes one")
+    return folder / "config.toml"
 
 
 def given_settings(
@@ -163,7 +192,7 @@ def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple
     else:
         config = config or (DEFAULT if alone else "paper")
         settings, search = Config.read(config, overrides), Search.read(config) if alone else None
-    find_composition(settings.model.composition)  # an unknown one is an error before the graph is read
+    check_choices(settings)
     return settings, search
 
 
@@ -175,11 +204,16 @@ def read_settings(config: Base, overrides: Overrides) -> Config:
 def load_graph(
     settings: Config, data: Any, world: World | None = None, reading: Mapping[str, Any] | None = None
 ) -> tuple[Config, Graph]:
-    """The graph to train on, and the settings with its name; processes of a machine share what is downloaded."""
+    """The graph to train on, in canonical order, and the settings with its name.
+
+    Processes of a machine share what is downloaded.
+    """
     source = settings.data if data is None else data
     with local_main_first(world):
         graph = source if isinstance(source, Graph) else read_graph(source, **reading or {})
-    return replace(settings, data=str(source) if isinstance(source, str | Path) else graph.name), graph
+    return replace(settings, data=str(source) if isinstance(source, str | Path) else graph.name), in_canonical_order(
+        graph
+    )
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:

@@ -48,8 +48,7 @@ def count_parameters(config: Config, graph: Graph) -> int:
 def count_tables(config: Config, graph: Graph, parameters: int, device: torch.device) -> dict[str, int]:
     """Bytes on the device: 4 per parameter, 2 in a bfloat16 entity table, and 4 per number of optimiser state.
 
-    Adam keeps two numbers per parameter, Adagrad one, row-wise Adagrad one per entity. The best model is a copy, and so
-    is the average.
+    Adam keeps two numbers per parameter, Adagrad one, row-wise Adagrad one per entity. The best model is a copy.
     """
     entities, dim, optimiser = graph.n_entities, config.model.entity_dim, config.train.optimiser
     dense = parameters - entities * dim  # relations, W and b
@@ -57,17 +56,24 @@ def count_tables(config: Config, graph: Graph, parameters: int, device: torch.de
         entities = 0
     model = 4 * dense + (2 if config.model.entity_dtype == "bfloat16" else 4) * entities * dim
     state = {"adam": 2 * (dense + entities * dim), "adagrad": dense + entities * dim, "row-adagrad": dense + entities}
-    average = {"average": 4 * (dense + entities * dim)} if config.train.average else {}
     best = model if len(graph.valid) else 0
-    return {"model": model, "best model": best, "optimiser": 4 * state[optimiser], **average}
+    return {"model": model, "best model": best, "optimiser": 4 * state[optimiser]}
 
 
 def free_memory(device: torch.device) -> float:
     """Bytes that can still be allocated."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _memory("MemAvailable")
+
+
+def total_memory(device: torch.device) -> float:
+    """Bytes of memory, whoever uses them now."""
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else _memory("MemTotal")
+
+
+def _memory(name: str) -> float:
+    """Bytes of main memory by a name of Linux; infinite on other systems."""
     try:
-        match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        match = re.search(rf"{name}:\s+(\d+)", Path("/proc/meminfo").read_text())
     except OSError:
         match = None
     return 1024 * int(match[1]) if match else math.inf
