@@ -39,11 +39,19 @@ def commands() -> str:
     )
     lines = ["# Commands", tree.help, about, "Options of `harmonium` itself, before the command:", options(tree.params)]
     for name, command in tree.commands.items():
-        text, examples = split_examples(command.help, "Example: ")
-        arguments = [p for p in command.params if not p.opts[0].startswith("-")]
-        usage = " ".join(["harmonium", name, *map(argument, arguments), "[OPTIONS]"])
-        lines += [f"## {name}", text, fence("\n".join([usage, *examples]), "text"), options(command.params)]
+        lines += section(name, command)
     return "\n\n".join(lines)
+
+
+def section(name: str, command: Any) -> list[str]:
+    """A command's description, examples, arguments and options; of a group, those of each of its commands."""
+    text, examples = split_examples(command.help, "Example: ")
+    level = "#" * (2 + name.count(" "))
+    if inner := getattr(command, "commands", None):
+        return [f"{level} {name}", text, *(part for key in inner for part in section(f"{name} {key}", inner[key]))]
+    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+    usage = " ".join(["harmonium", name, *map(argument, arguments), "[OPTIONS]"])
+    return [f"{level} {name}", text, fence("\n".join([usage, *examples]), "text"), options(command.params)]
 
 
 def argument(parameter: Any) -> str:
