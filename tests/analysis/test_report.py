@@ -126,10 +126,6 @@ def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabi
         assert f"{band.facts} {band.expected:,.0f} {band.in_test}" in words
 
 
-def test_without_missing_facts_it_says_so(text: str) -> None:
-    assert "Not shown: nothing is missing that the types of entities and the regularities" in Page(text).words
-
-
 def test_it_says_what_is_wrong_with_the_data_and_what_to_do(run: Run, text: str) -> None:
     words = Page(text).words
     findings = harmonium.doctor(run.graph).findings
@@ -139,14 +135,6 @@ def test_it_says_what_is_wrong_with_the_data_and_what_to_do(run: Run, text: str)
         assert f"{finding.name} {finding.level} {finding.sentence} {finding.advice}" in words
     for finding in findings:
         assert f"{finding.name} {finding.level} {finding.text}" in words
-
-
-def test_it_compares_plain_and_harmonic(run: Run, text: str) -> None:
-    words = Page(text).words
-    plain = evaluate_scorer(without_harmony(run.model), run.graph, run.evaluation.protocol).metrics
-    change = f"{run.metrics['mrr'] - plain['mrr']:+.4f}".replace("-", "−")
-    assert f"The mean reciprocal rank changes by {change} (standard error" in words
-    assert f"without W: the same vectors, plain 20 {plain['mr']:,.1f} {plain['mrr']:.3f}" in words
 
 
 def command_lines(text: str) -> list[list[str]]:
@@ -165,10 +153,6 @@ def test_its_commands_make_the_run_and_its_numbers_again(run: Run, text: str, wi
     expected = {"evaluate": "--ties=optimistic", "classify": "--seed 3"}
     for command, options in expected.items():
         assert ["harmonium", command, str(run.path), *options.split()] in lines
-
-
-def test_the_same_run_gives_the_same_page(run: Run, text: str) -> None:
-    assert render(run, 4000, 0) == text
 
 
 def test_names_cannot_do_anything() -> None:
@@ -200,32 +184,6 @@ def test_what_a_run_does_not_have_is_left_out(change: dict[str, bool], reason: s
     assert reason in words
     assert ("protocol: valid heads" in words) == (list(change) == ["test"])
     assert ("By relation" in words) == (len(change) < 2)
-
-
-def test_lambda_may_be_infinite() -> None:
-    words = Page(render(trained(family(), "model.faithfulness=inf"), 100, 0)).words
-    assert "at lambda = infinity a token is its composed vector" in words
-    assert "cap = 2.5" in words
-    assert "lambda =" not in words.replace("lambda = infinity", "")
-
-
-def test_a_sample_is_called_one(run: Run, without_figures: None) -> None:
-    words = Page(render(run, 8, 0)).words
-    assert "in a sample of 8 of 20 queries" in words
-    without = replace(run.evaluation, baselines={})
-    assert "frequency baseline, of the sample 8 " in Page(render(replace(run, evaluation=without), 8, 0)).words
-
-
-def test_of_many_relations_the_most_frequent_best_and_worst_are_listed(run: Run, without_figures: None) -> None:
-    row = run.evaluation.by_relation["next"]
-    many = {f"r{i:02}": {**row, "queries": 60 - i, "mrr": ((7 * i) % 60) / 60} for i in range(60)}
-    text = render(replace(run, evaluation=replace(run.evaluation, by_relation=many)), 20, 0)
-    listed = [re.findall(r'<th scope="row">(r\d\d)<', part) for part in text.split("<caption>")]
-    listed = [names for names in listed if names]
-    assert listed[0] == [f"r{i:02}" for i in range(20)]
-    enough = [name for name in many if many[name]["queries"] >= 10]
-    order = sorted(enough, key=lambda name: many[name]["mrr"])
-    assert listed[1:] == [order[::-1][:10], order[:10]]
 
 
 def test_a_report_must_have_a_place(run: Run, tmp_path: Path) -> None:
@@ -297,12 +255,6 @@ def test_the_spectrum_is_of_w_and_of_what_scores(drawn, rank: int | None) -> Non
     assert len(expected) == (rank or 6)
     torch.testing.assert_close(shown[0], expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(shown[1], expected / (2 - expected), atol=1e-12, rtol=0)  # w / (2 (1 - w / 2))
-
-
-def test_a_figure_takes_the_colours_of_the_page(run: Run) -> None:
-    found = str(inline_svg("one", figures.spectrum_figure, run.model.harmony))
-    assert found.startswith("<svg") and "var(--good)" in found
-    assert not re.search(rf"{figures.TRUE}|#000000|<!--|<metadata", found)
 
 
 def test_legends_hide_nothing(drawn, run: Run) -> None:

@@ -90,34 +90,3 @@ def test_the_page_has_published_rows_and_rows_that_were_run(
     assert "### WN18RR" not in page
 
 
-def test_published_rows_name_their_source() -> None:
-    rows = json.loads((ROOT / "benchmarks" / "published.json").read_text(encoding="utf-8"))["rows"]
-    assert len({(row["dataset"], row["model"]) for row in rows}) == len(rows)
-    for row in rows:
-        assert row["source"] and 2011 <= row["year"] <= 2026 and 0 < row["mrr"] < 1
-
-
-def test_path_rules_have_a_row_and_join_the_product(graph: Path, tmp_path: Path) -> None:
-    results = tmp_path / "rows.json"
-    command = ["--dataset", str(graph), *OPTIONS, "--seeds", "1", "--rules", "--ensemble", "--results", str(results)]
-    leaderboard.main(command)
-    rows = {row["preset"]: row for row in json.loads(results.read_text(encoding="utf-8"))}
-    assert set(rows) == {"plain", "path-rules", "plain + path-rules"}
-    run = harmonium.train(graph, "plain", overrides=[*FIXED, "train.seed=0"], minutes=0.01)
-    alone, product = (harmonium.evaluate(run, rules=True, weights=weights) for weights in ([0, 1], "learned"))
-    assert rows["path-rules"]["mrr"] == pytest.approx(alone.metrics["mrr"])
-    assert rows["plain + path-rules"]["mrr"] == pytest.approx(product.metrics["mrr"])
-    assert rows["plain + path-rules"]["weights"] == pytest.approx(product.weights, abs=1e-4)
-    assert rows["path-rules"]["parameters"] == len(
-        PathRules.learn(run.graph.train, run.graph.n_entities, run.graph.n_relations)
-    )
-
-
-@pytest.mark.parametrize("options", [["--seeds", "0"], ["--seeds", "1", "--ensemble"]])
-def test_too_few_seeds_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        leaderboard.main(["--dataset", "atlas", "--preset", "plain", *options])
-    assert "--seeds is at least 1" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        leaderboard.main(["--dataset", "atlas"])
-    assert "--preset or --rules" in capsys.readouterr().err
