@@ -17,9 +17,8 @@ from markupsafe import Markup
 import harmonium
 from harmonium.analysis import figures
 from harmonium.analysis import report as html_report
-from harmonium.analysis.figures import inline_svg, ranks_figure, spectrum_figure, training_figure
+from harmonium.analysis.figures import ranks_figure, spectrum_figure, training_figure
 from harmonium.analysis.page import write_page
-from harmonium.analysis.plain_comparison import without_harmony
 from harmonium.analysis.report import choose_examples, render
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.answers.open_run import open_run
@@ -28,7 +27,6 @@ from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony

@@ -125,7 +125,7 @@ def test_without_a_terminal_the_state_is_shown(call: Callable, run: Path, tmp_pa
 
 def test_everything_is_exported(call: Callable, run: Path, tmp_path: Path) -> None:
     judged = judge_some(tmp_path / "judged.sqlite")
-    files = [tmp_path / name for name in ("all.ttl", "accepted.tsv", "rejected.csv")]
+    files = [tmp_path / name for name in ("all.jsonl", "accepted.tsv", "rejected.csv")]
     words = [
         f for option, file in zip(("--out", "--accepted", "--rejected"), files, strict=True) for f in (option, file)
     ]

@@ -12,17 +12,14 @@ import harmony_map as script
 import harmony_uses as uses
 import pytest
 import render
-import role_retrieval
 import torch
 from harmony_uses import Measured, Setup
 
 import harmonium
 from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
-from harmonium.model.harmony import Harmony
-from small import family, make_graph
+from small import make_graph
 
 QUICK = ["model.entity_dim=8", "train.epochs=2", "train.batch_size=32"]
 
@@ -136,5 +133,3 @@ def test_validation_chooses_and_test_is_compared(tmp_path: Path, monkeypatch: py
     assert "command" in result and result["device"] == "CPU"
     monkeypatch.setattr(render, "ROOT", tmp_path)
     assert "| roles | toy | value | b | control, c | 0.5927 | 0.2973 |" in render.harmony_map()
-
-

@@ -12,7 +12,6 @@ import render
 
 import harmonium
 from harmonium.data import graph_file
-from harmonium.grammar.path_rules import PathRules
 from harmonium.runtime.storage import write
 from small import family
 
@@ -88,5 +87,3 @@ def test_the_page_has_published_rows_and_rows_that_were_run(
     shown = [float(cells[1].replace("*", " ").split()[0]) for cells in lines]
     assert shown == sorted(shown, reverse=True)
     assert "### WN18RR" not in page
-
-
