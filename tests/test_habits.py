@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -88,30 +86,6 @@ def test_pandas_questions_in_a_frame(run: harmonium.Run) -> None:
         run.predict(pd.DataFrame({"name": ["person 3"]}))
 
 
-def test_scikit_learn_fit_predict_score(facts: pd.DataFrame) -> None:
-    """Split, fit, score; a grid of parameters by hand as GridSearchCV sets them."""
-    X = facts.to_numpy()
-    X_train, X_test = X[:100], X[100:]
-    scores = {}
-    for epochs in (1, 40):
-        settings: dict[str, Any] = QUICK | {"epochs": epochs}
-        model = harmonium.LinkPredictor(model="ComplEx", random_state=0, **settings)
-        scores[epochs] = type(model)(**model.get_params()).set_params(epochs=epochs).fit(X_train).score(X_test)
-    assert scores[40] > scores[1]
-    with pytest.raises(HarmoniumError, match="no parameter 'max_iter'"):
-        harmonium.LinkPredictor().set_params(max_iter=5)
-    with pytest.raises(HarmoniumError, match="no setting 'max_iter'"):
-        harmonium.LinkPredictor(max_iter=5).fit(X_train)
-
-
-def test_scikit_learn_labels_beside_the_facts(facts: pd.DataFrame) -> None:
-    """train(X, y) is not how it goes, and says so; fit(X, y) is."""
-    y = np.ones(len(facts), dtype=int)
-    with pytest.raises(HarmoniumError, match="a preset, a file, a Config or a dict, not a ndarray"):
-        harmonium.train(facts, y)  # type: ignore[arg-type]
-    assert harmonium.LinkPredictor(**QUICK | {"epochs": 1}).fit(facts, y).predict(facts).shape == y.shape
-
-
 def test_networkx_predicted_edges_go_back_into_the_graph(facts: pd.DataFrame) -> None:
     G = nx.from_pandas_edgelist(facts[:-5], "head", "tail", edge_attr="relation", create_using=nx.MultiDiGraph)
     run = harmonium.train(G, **QUICK)
@@ -135,30 +109,6 @@ def test_pykeen_names_of_settings(facts: pd.DataFrame) -> None:
         harmonium.train(facts, model="TransE")
     with pytest.raises(HarmoniumError, match="no setting 'training_kwargs'; .*--settings"):
         harmonium.train(facts, training_kwargs={"num_epochs": 5})
-
-
-def test_ampligraph_an_array_of_triples(facts: pd.DataFrame) -> None:
-    """ScoringBasedEmbeddingModel(k=..., eta=..., scoring_type="ComplEx").fit(X)."""
-    graph = family(120)
-    X = np.array(graph.names_of(graph.facts()))
-    model = harmonium.LinkPredictor(model="ComplEx", k=8, eta=4, preset="paper", epochs=60, lr=0.05)
-    model.fit(X)
-    assert (model.run_.config.model.entity_dim, model.run_.config.train.negatives) == (8, 4)
-    assert model.predict_proba(X[:4]).shape == (4, 2)
-    evaluation = model.run_.evaluate(pd.DataFrame(X[:10], columns=facts.columns))
-    assert model.run_.evaluate("valid").protocol.split == "valid"
-    assert {"mr", "mrr", "hits@10"} <= evaluation.metrics.keys() and len(evaluation.ranks) == 20
-
-
-def test_a_notebook_saves_opens_and_looks(facts: pd.DataFrame, run: harmonium.Run, tmp_path: Path) -> None:
-    run.save(tmp_path / "run")
-    again = harmonium.Run.load(tmp_path / "run")
-    assert again.metrics["mrr"] == run.metrics["mrr"]
-    assert len(repr(again)) < 300 and "ComplEx" in repr(again)
-    assert "<table" in again._repr_html_() and "<table" in again.explain(*facts.iloc[0])._repr_html_()
-    assert again.report(tmp_path / "page.html").is_file()
-    assert again.export(tmp_path / "vectors.npz") == [tmp_path / "vectors.npz"]
-    assert again.predict(head="person 3", relation="next", top=2)[0].name == "person 4"
 
 
 def test_a_typing_error_in_a_setting_or_a_name(facts: pd.DataFrame, run: harmonium.Run) -> None:

@@ -16,7 +16,6 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -151,23 +150,6 @@ def test_what_is_no_file_is_refused(name: str, kind: str, tmp_path: Path, monkey
     assert attempt(READERS[name], file)
 
 
-@pytest.mark.parametrize("kind", ODD)
-def test_odd_files_in_a_folder_are_refused_or_ignored(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In place of each file of each kind of folder, and of names beside one file."""
-    monkeypatch.chdir(tmp_path)
-    for name, target in targets().items():
-        if not name.startswith(("openke", "libkge", "names")):
-            continue
-        place = tmp_path / name.replace(" ", "-")
-        place.mkdir()
-        for other, content in target.beside:
-            (place / other).write_bytes(content)
-        ODD[kind](place / target.file)
-        attempt(graph, place)
-
-
 OUTPUTS: dict[str, Callable[[Path], object]] = {
     **{
         f"facts{ending}": lambda file: harmonium.convert("atlas", file, overwrite=True)
@@ -191,16 +173,6 @@ def test_what_is_no_file_is_not_replaced(name: str, kind: str, tmp_path: Path, m
     before = sorted(tmp_path.rglob("*"))
     assert attempt(OUTPUTS[name], file)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_the_longest_name_can_be_written(name: str, tmp_path: Path) -> None:
-    file = tmp_path / ("x" * (255 - len(name)) + name)
-    if name.startswith("facts"):
-        harmonium.convert("atlas", file)
-    else:
-        result_file.write_rows(file, iter([{"head": "a", "relation": "r", "tail": "b"}]), "run")
-    assert [entry.name for entry in tmp_path.iterdir()] == [file.name]
 
 
 # Odd contents --------------------------------------------------------------------------------------------------------
@@ -298,14 +270,6 @@ def test_decompression_bombs_are_refused(kind: str, ending: str, tmp_path: Path,
     assert attempt(graph, file)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["nt", "rdf"])
-def test_decompression_bombs_of_rdf_are_refused(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / f"facts.{kind}.zst"
-    write_bomb(file, kind, ".zst", 100 << 20)
-    assert attempt(graph, file)
-
-
 # Parquet and npz -----------------------------------------------------------------------------------------------------
 
 
@@ -324,35 +288,6 @@ def test_a_parquet_file_of_one_long_name_is_refused(tmp_path: Path) -> None:
         tmp_path / "facts.parquet"
     )
     assert "as no graph of its size does" in attempt(graph, tmp_path / "facts.parquet")
-
-
-def test_nested_columns_are_refused(tmp_path: Path) -> None:
-    dtype: Any = pl.String
-    for _ in range(40):
-        dtype = pl.List(dtype)
-    columns = {name: pl.Series(name, [None, None], dtype) for name in ("head", "relation", "tail")}
-    pl.DataFrame(columns).write_parquet(tmp_path / "facts.parquet")
-    assert "nested" in attempt(graph, tmp_path / "facts.parquet")
-
-
-BAD_VECTORS: dict[str, dict[str, Any]] = {
-    "text": {"entity_names": ["e0"], "entity_vectors": np.array([["a", "b", "c", "d"]])},
-    "complex": {"entity_names": ["e0"], "entity_vectors": np.ones((1, 4), np.complex64)},
-    "dates": {"entity_names": ["e0"], "entity_vectors": np.zeros((1, 4), "M8[s]")},
-    "booleans": {"entity_names": ["e0"], "entity_vectors": np.ones((1, 4), bool)},
-    "too large": {"entity_names": ["e0"], "entity_vectors": np.full((1, 4), 1e300)},
-    "a scalar": {"entity_names": ["e0"], "entity_vectors": np.float32(1)},
-    "a name twice": {"entity_names": ["e0", "e1", "e0"], "entity_vectors": np.ones((3, 4))},
-    "numbers for names": {"entity_names": np.arange(2), "entity_vectors": np.ones((2, 4))},
-    "names in a square": {"entity_names": [["e0", "e1"]], "entity_vectors": np.ones((1, 4))},
-    "no names": {"entity_names": np.array([], str), "entity_vectors": np.ones((0, 4))},
-}
-
-
-@pytest.mark.parametrize("kind", BAD_VECTORS)
-def test_bad_vectors_are_refused(kind: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "vectors.npz", **BAD_VECTORS[kind])
-    assert attempt(targets()["npz"].read, tmp_path / "vectors.npz")
 
 
 def test_an_npz_bomb_is_refused(tmp_path: Path) -> None:

@@ -38,14 +38,10 @@ from attack.damage import (
 from harmonium.answers.calibration import conformal, fact_probability, probability
 from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config
-from harmonium.data.graph import Graph
-from harmonium.data.triples import Triples
-from harmonium.data.vocabulary import Vocabulary
 from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import folders, storage, tensor_file
 from harmonium.runtime.folders import is_unfinished
-from harmonium.training.refit import local_refit
 from harmonium.training.state import Progress
 from harmonium.training.train import resume, train
 from kills import outcome, signal_at
@@ -170,18 +166,6 @@ def test_damaged_contents_never_change_an_answer(
         (folder / file).write_bytes(content)
 
 
-@pytest.mark.usefixtures("quick_fits")
-@pytest.mark.parametrize("replacement", REPLACEMENTS)
-@pytest.mark.parametrize("file", FILES)
-def test_something_else_in_place_of_a_file_never_changes_an_answer(
-    file: str, replacement: str, finished: Path, expected: dict[str, Any], copy_of: Copy
-) -> None:
-    folder = copy_of(finished)
-    replace_file(folder / file, replacement)
-    result = attempt(lambda: answers(folder), f"{file} is {replacement}")
-    assert isinstance(result, Refused) or result == expected
-
-
 def encode_manifest(value: Any) -> bytes:
     """With a right checksum of itself, if it is an object."""
     if isinstance(value, dict):
@@ -268,18 +252,6 @@ def comparable(folder: Path) -> dict[str, str]:
     """The contents of a run but for times and kept files."""
     contents = outcome(folder)
     return whole_of({name: text for name, text in contents.items() if name not in KEPT})
-
-
-@pytest.mark.parametrize("file", [file for file in CHECKPOINT if file.endswith(".json")])
-def test_wrong_values_in_a_checkpoint_with_a_right_checksum_are_no_traceback(
-    file: str, stopped: Path, copy_of: Copy
-) -> None:
-    value = json.loads((stopped / "checkpoints" / file).read_bytes())
-    value.pop("sha256")
-    for attack, changed in wrong_leaves(value, 6 * SCALE, seed=len(file)):
-        folder = copy_of(stopped)
-        (folder / "checkpoints" / file).write_bytes(encode_manifest(changed))
-        attempt(partial(resume, folder), f"{file}, {attack}")
 
 
 # Faults at every operation --------------------------------------------------------------------------------------------
@@ -377,54 +349,6 @@ def test_a_calibration_with_a_fault_leaves_a_run_with_the_right_answers(
         assert set(json.loads((folder / "run.json").read_bytes())["files"]) >= set(KEPT), attack
 
     with_faults(answers, prepare, check, tmp_path, fault, 4 * SCALE)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_entities_added_with_a_fault_are_added_or_not(
-    fault: str, finished: Path, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_refit, "STEPS", 2)
-    names, relations = ["e0", "e1", "new"], ["r0"]
-    nothing = Triples.from_rows([])
-    facts = Triples.from_rows([[2, 0, 0], [2, 0, 1]])
-    new = Graph(Vocabulary(names), Vocabulary(relations, kind="relation"), facts, nothing, nothing, name="new")
-
-    def job(folder: Path) -> None:
-        harmonium.update(folder, add=new, out=folder.with_name("more"))
-
-    def check(folder: Path, ending: Ending, attack: str) -> None:
-        more = folder.with_name("more")
-        if more.exists():
-            assert not ending.message, attack
-        else:
-            job(folder)
-        assert "new" in Run.load(more).graph.entities, attack
-        assert answers(folder) == expected, attack
-        assert leftovers(more) == [], attack
-
-    with_faults(job, lambda folder: shutil.copytree(finished, folder), check, tmp_path, fault, 3 * SCALE)
-
-
-@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_a_kill_at_any_moment_of_an_exchange_leaves_one_whole_run_and_nothing_else(
-    platform: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the system cannot exchange two folders in one step."""
-    monkeypatch.setattr("sys.platform", platform)
-    run = Run.load(finished)
-
-    def check(folder: Path, ending: Ending, attack: str) -> None:
-        assert Run.load(folder).fingerprint == run.fingerprint, attack
-        assert leftovers(folder) == [], attack
-
-    with_faults(
-        lambda folder: run.save(folder, overwrite=True),
-        lambda folder: shutil.copytree(finished, folder),
-        check,
-        tmp_path,
-        "kill",
-        20 * SCALE,
-    )
 
 
 def test_a_folder_in_use_is_no_leftover(tmp_path: Path) -> None:

@@ -61,15 +61,6 @@ def test_a_cached_graph_is_the_same_without_reading_it(write_folder, cache: Path
     assert everything(load(folder)) == everything(first)
 
 
-def test_one_cached_file_is_split_by_any_seed(write_folder, cache: Path, monkeypatch) -> None:
-    file = write_folder({"facts.tsv": "".join(f"a{i % 13}\tr\tb{i % 17}\n" for i in range(200))}) / "facts.tsv"
-    first, other = load(file, seed=1, test=0.2), load(file, seed=2, test=0.2)
-    assert len(list(cache.iterdir())) == 1
-    no_reading(monkeypatch)
-    assert everything(load(file, seed=1, test=0.2)) == everything(first)
-    assert everything(load(file, seed=2, test=0.2)) == everything(other) != everything(first)
-
-
 def test_a_changed_file_is_read_again(write_folder, cache: Path) -> None:
     folder = write_folder({"train.txt": FACTS})
     assert load(folder).n_entities == 3
@@ -83,13 +74,6 @@ def test_a_changed_file_is_read_again(write_folder, cache: Path) -> None:
     assert "Q184" in load(folder).entities.ids
 
 
-def test_new_names_beside_one_file_are_seen(write_folder, cache: Path) -> None:
-    file = write_folder({"facts.tsv": FACTS}) / "facts.tsv"
-    assert load(file).entities.labels is None
-    write_folder({"entity_names.tsv": "Q72\tZürich\n"})
-    assert load(file).entities.name(0) == "Zürich"
-
-
 def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
     folder = write_folder({"train.txt": FACTS})
     first = load(folder)
@@ -99,33 +83,6 @@ def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
         file.write_bytes(bad)
         assert everything(load(folder)) == everything(first)
         assert everything(graph_file.load(file)) == everything(first)
-
-
-@pytest.mark.parametrize("keep", ["size", "size and times"])
-def test_an_edited_file_of_the_same_size_is_read_again(write_folder, cache: Path, keep: str) -> None:
-    for name in ("train.txt", "valid.txt", "entity_names.tsv"):
-        folder = write_folder({"train.txt": FACTS, "valid.txt": FACTS, "entity_names.tsv": "Q72\tZürich\n"})
-        first, file = load(folder), folder / name
-        before = file.stat()
-        content = bytearray(file.read_bytes())
-        content[-2] ^= 1
-        file.write_bytes(content)
-        if keep == "size and times":
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert file.stat().st_size == before.st_size
-        assert everything(load(folder)) != everything(first), name
-
-
-def test_a_flipped_bit_in_the_cache_is_noticed(write_folder, cache: Path) -> None:
-    folder = write_folder({"train.txt": FACTS, "entity_names.tsv": "Q72\tZürich\n"})
-    first = load(folder)
-    (file,) = cache.iterdir()
-    good = file.read_bytes()
-    for position in range(0, len(good), 7):
-        changed = bytearray(good)
-        changed[position] ^= 1 << position % 8
-        file.write_bytes(changed)
-        assert everything(load(folder)) == everything(first), f"byte {position}"
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_cached(write_folder, cache: Path, monkeypatch) -> None:

@@ -105,25 +105,6 @@ def test_a_broken_connection_is_continued(server: Server) -> None:
     assert size > 6000
 
 
-def test_what_an_earlier_attempt_left_is_used(server: Server, tmp_path: Path) -> None:
-    server.status["/train.txt"] = [503] * 3
-    server.breaks["/train.txt"] = [2500]
-    with pytest.raises(HarmoniumError, match=r"train\.txt cannot be reached \(503 Service Unavailable\)"):
-        load("Toy-1")
-    (part,) = (tmp_path / "cache" / "datasets" / "Toy-1").iterdir()
-    assert part.read_bytes() == FILES["train.txt"][:2500]
-    server.log.clear()
-    folder = locate("Toy-1")
-    assert (folder / "train.txt").read_bytes() == FILES["train.txt"]
-    assert server.log[0] == ("/train.txt", "bytes=2500-")
-
-
-def test_a_server_that_cannot_continue_begins_again(server: Server) -> None:
-    server.ranges = False
-    server.breaks["/train.txt"] = [3000]
-    assert len(load("Toy-1").train) == 500
-
-
 @pytest.fixture
 def folder(server: Server, tmp_path: Path) -> Path:
     """Where the dataset is put."""
@@ -135,11 +116,6 @@ def folder(server: Server, tmp_path: Path) -> Path:
 def leave_part(server: Server, folder: Path, content: bytes) -> None:
     """What an earlier attempt left of valid.txt."""
     (folder / f"{hashlib.sha256(f'{server.url}/valid.txt'.encode()).hexdigest()[:16]}.part").write_bytes(content)
-
-
-def test_a_complete_part_of_an_earlier_attempt_does_no_harm(server: Server, folder: Path) -> None:
-    leave_part(server, folder, FILES["valid.txt"])
-    assert len(load("Toy-1").valid) == 1
 
 
 @pytest.mark.parametrize("part", [b"", b"e9\tr9\te9\n"], ids=["whole file", "part of another file"])
@@ -204,16 +180,6 @@ def test_an_archive_is_searched_by_checksum(server: Server, monkeypatch: pytest.
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == FILES
 
 
-def test_an_archive_without_the_files_is_not_used(
-    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.files |= {"/old.tgz": tar_of(FILES | {"test.txt": b"old"}), "/page.tgz": b"<html>gone</html>"}
-    know(monkeypatch, server.url + "/old.tgz", server.url + "/page.tgz")
-    with pytest.raises(HarmoniumError, match=r"old\.tgz: has no test with .* checksum.*page\.tgz: cannot be unpacked"):
-        load("Toy-1")
-    assert list(folder.iterdir()) == []
-
-
 NAMES = ["/tmp/harmonium-absolute", "a/../../up", "..\\up", "C:/up", "wanted.txt", "a", "./a", "\0"]
 
 
@@ -248,13 +214,3 @@ def test_harmful_archives_are_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(HarmoniumError, match="cannot be unpacked"):
         download.extract(tmp_path / "x.archive", {}, max_bytes=1_000_000)
     assert [path.name for path in tmp_path.iterdir()] == ["x.archive"]
-
-
-def test_the_list_of_standard_datasets_is_well_formed() -> None:
-    assert [download.find(name) for name in ("fb15k", "FB15k-237", "wn18rr", "countries_s1")] == [
-        "FB15K", "FB15K-237", "WN18RR", "Countries-S1",
-    ]  # fmt: skip
-    assert download.find("fb15k-238") is None
-    for entry in download.standard_datasets().values():
-        assert all(url.startswith("https://") for url in entry["sources"])
-        assert all(len(bytes.fromhex(entry[split])) == 32 for split in SPLITS)

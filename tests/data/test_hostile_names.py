@@ -50,23 +50,6 @@ def test_a_fact_of_two_splits_keeps_both_weights_in_rdf(out: str, to: str, tmp_p
     assert again.train.weights().tolist() == [1.0, 0.3] and again.test.weights().tolist() == [0.1]
 
 
-def test_a_labelled_name_in_quotes_is_no_literal_in_rdf(tmp_path: Path) -> None:
-    rows = [('"hi"@en', "r", "b", "greeting", "b"), ("a", "r", '"hi"@en', "a", "greeting")]
-    graph = load(
-        pl.DataFrame(rows, schema=["head", "relation", "tail", "head_name", "tail_name"], orient="row"), valid=0, test=0
-    )
-    convert(graph, tmp_path / "f.nt")
-    again = load(tmp_path / "f.nt", valid=0, test=0)
-    assert facts(again) == facts(graph) and again.entities.labels == graph.entities.labels
-
-
-def test_different_iris_stay_different_names(tmp_path: Path) -> None:
-    iris = [f"urn:harmonium:name:{name}" for name in ("%FF", "%FE", "a%2Fb", "a/b", "%20", "a%0Ab", "a%20b")]
-    (tmp_path / "f.nt").write_text("".join(f"<{iri}> <u:r> <u:x> .\n" for iri in iris))
-    graph = load(tmp_path / "f.nt", valid=0, test=0)
-    assert graph.n_entities == len(iris) + 1 and all(name.strip() for name in graph.entities.ids)
-
-
 def read(path: Path, content: str | bytes, **options: object) -> Graph:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return load(path, valid=0, test=0, **options)
@@ -101,15 +84,6 @@ def test_wide_characters_are_decoded_with_a_byte_order_mark_or_without(
     assert facts(graph) == [("a", "r", "b"), ("b", "r", "é")]
 
 
-def test_a_table_whose_cells_are_no_names_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match="not text or numbers"):
-        load(pl.DataFrame({"head": [{"x": 1}], "relation": ["r"], "tail": ["a"]}))
-    with pytest.raises(HarmoniumError, match="row 2: the head is empty"):
-        load(pl.DataFrame({"head": [1.5, float("nan")], "relation": ["r", "r"], "tail": ["a", "b"]}))
-    with pytest.raises(HarmoniumError, match="three different columns; given: 1, 2, 2"):
-        read(tmp_path / "f.csv", "a,r,b\n", columns="1,2,2")
-
-
 @pytest.mark.parametrize("name", ["valid.txt", "entity_names.tsv"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "broken link", "link to itself"])
 def test_a_part_of_a_graph_that_is_no_file_is_an_error(kind: str, name: str, tmp_path: Path) -> None:
@@ -123,22 +97,3 @@ def test_a_part_of_a_graph_that_is_no_file_is_an_error(kind: str, name: str, tmp
         part.symlink_to(name if kind == "link to itself" else "nowhere")
     with pytest.raises(HarmoniumError, match=f"{name}: (is a pipe|is a folder|a link to a file that is not there)"):
         load(tmp_path)
-
-
-def test_blank_lines_alone_are_no_triples(tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match=r"f.tsv: no triples in it"):
-        read(tmp_path / "f.tsv", " \n\t\n\u3000\n")
-
-
-def test_a_weight_that_is_none_names_its_file(tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match=r"f.ttl: the weight of"):
-        read(tmp_path / "f.ttl", '@prefix : <u:> . :a :r :b {| :confidence "x" |} .')
-
-
-def test_a_split_in_two_files_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("a\tr\tb\n")
-    assert not load(tmp_path).notes
-    (tmp_path / "train.csv").write_text("head,relation,tail\nx,r,y\n")
-    graph = load(tmp_path)
-    assert facts(graph) == [("x", "r", "y")]
-    assert [note.count for note in graph.notes if note.kind == "unread files" and "train.tsv" in note.text] == [1]

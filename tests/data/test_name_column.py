@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -57,20 +56,3 @@ def test_columns_give_the_names_again_with_their_index() -> None:
     assert "hash_index" in vars(again)  # none has to be made
     assert again.find("b") == [0, 4, 9]
     assert pickle.loads(pickle.dumps(again)) == deepcopy(again) == WORDS  # for other processes and copies of a graph
-
-
-def test_names_with_equal_hashes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_column, "_hash_all", lambda content, bounds: np.zeros(len(bounds) - 1, np.uint64))
-    monkeypatch.setattr(name_column, "_hash", lambda content: 0)
-    names = NameColumn.of(["a", "b", "c"])
-    assert [names.find(word) for word in "abcd"] == [[0], [1], [2], []]
-    assert names.distinct
-    assert not NameColumn.of(["a", "b", "a"]).distinct
-
-
-def test_hashes_of_similar_names_differ() -> None:
-    words = [f"{a}{b}" for a in range(300) for b in ("", "/", "//", "e", "\0")] + ["ab", "ba", "", "a", "aa"]
-    hashes, order = NameColumn.of(words).hash_index
-    assert len(np.unique(hashes)) == len(words)
-    assert sorted(order) == list(range(len(words)))
-    assert hashes.dtype == np.uint64

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from graph_checks import facts, whole
 from harmonium.answers.query import ask
-from harmonium.data.names import clean_name, is_empty
+from harmonium.data.names import clean_name
 from harmonium.data.tables.encode import clean_names
 from harmonium.data.tables.fact_file import read_triples
 
@@ -104,22 +104,8 @@ def test_labels_follow_their_identifiers(write_folder) -> None:
     assert graph.entities.labels == ["São Paulo", "São Paulo 2", "c"]
 
 
-@given(st.text())
-def test_cleaning_twice_is_cleaning_once(name: str) -> None:
-    clean = clean_name(name)
-    assert clean_name(clean) == clean
-    assert unicodedata.is_normalized("NFC", clean)
-    assert clean == clean.strip() and "  " not in clean and not set("\t\n\r\u00a0\u200b") & set(clean)
-    assert is_empty(name) == (not clean)
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_a_column_is_cleaned_as_each_name_is(names: list[str]) -> None:
     column = pl.Series(names, dtype=pl.String)
     assert clean_names(column).to_list() == [clean_name(name) for name in names]
     assert column.to_list() == names
-
-
-def test_what_can_be_seen_is_kept() -> None:
-    for name in ("Zürich", "ZÜRICH", "a_b", "a-b", "نامه\u200cها", "👩\u200d🚀", "1,5;x", '"a"', "\x1b[2J", "ﬁ", "x²"):
-        assert clean_name(name) == name

@@ -92,13 +92,6 @@ def test_a_changed_file_leaves_other_facts_in_their_splits(seed: int, change: st
     assert moved <= in_train_twice and len(moved) <= (0 if change == "shuffle" else 12)
 
 
-def test_the_shares_that_depend_on_the_size_move_few_facts() -> None:
-    facts = [(f"e{i % 37}", "r", f"f{i % 41}") for i in range(700)]
-    before, after = names(load(facts)), names(load(facts[:690]))
-    moved = [fact for split in ("valid", "test") for fact in after[split] if fact not in before[split]]
-    assert before["valid"] and before["test"] and len(moved) <= 5
-
-
 def test_a_fact_that_moves_back_to_train_takes_its_pair_along(write_folder) -> None:
     ring = "".join(f"e{i}\tnext\te{j}\n" for i in range(6) for j in range(6) if i != j)
     whole = load(write_folder({"train.txt": ring + "e0\trare\te1\n"}))
@@ -114,11 +107,3 @@ def test_a_split_leaves_room_for_train(tmp_path: Path) -> None:
     for valid, test in ((0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.1)):
         with pytest.raises(HarmoniumError, match="fractions that leave room for train"):
             load(file, valid=valid, test=test)
-
-
-def test_a_file_inside_a_folder_is_one_file(write_folder) -> None:
-    train = "".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(77))
-    graph = load(write_folder({"train.txt": train, "test.txt": "Bern\tr\tb1\n"}) / "train.txt", test=0.3)
-    assert len(graph.facts()) == 77
-    assert len(graph.test) > 0
-    assert "Bern" not in graph.entities.ids

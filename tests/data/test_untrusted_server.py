@@ -125,16 +125,6 @@ def test_a_broken_endpoint_is_an_error_in_bounded_time(monkeypatch: pytest.Monke
     assert time.monotonic() - begun < 15
 
 
-def test_terms_of_every_kind_are_read() -> None:
-    terms = {"s": URI, "p": {"type": "uri", "value": "a:r"}}
-    objects = [URI, {"type": "bnode", "value": "b1"}, {"type": "literal", "value": "x", "xml:lang": "en"}]
-    objects += [{"type": "literal", "value": "y"}, {"type": "typed-literal", "value": "1", "datatype": "a:int"}]
-    rows = [terms | {"o": term} for term in objects]
-    with endpoint(results({"head": {"vars": ["s", "p", "o"]}, "results": {"bindings": rows}})) as address:
-        graph = load(address, query="SELECT ?s ?p ?o {} LIMIT 9", allow_internal=True, literals="keep", valid=0, test=0)
-    assert len(graph.train) == 5
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -215,19 +205,7 @@ def test_a_proxy_is_used_but_not_to_reach_internal_addresses(monkeypatch: pytest
     assert received[0].startswith(first_line[scheme])
 
 
-def test_an_ipv6_address_needs_no_port() -> None:
-    with pytest.raises(HarmoniumError, match="::ffff:127.0.0.1 is an internal address"):
-        load("sparql:http://[::ffff:127.0.0.1]/query")
-
-
 def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(HarmoniumError, match="user name is not supported") as error:
         load("sparql:http://me:secret@127.0.0.1/query")
     assert "secret" not in str(error.value)
-
-
-def test_an_error_of_an_endpoint_is_not_wrapped_in_another() -> None:
-    answer = b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Length: 0\r\n\r\n"
-    expected = r"^http://\S+: redirects to http://x/"
-    with endpoint(answer) as address, pytest.raises(HarmoniumError, match=expected):
-        load(address, allow_internal=True)

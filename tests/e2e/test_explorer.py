@@ -8,9 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -25,8 +23,6 @@ from small import make_graph
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, needs_chromium]
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-NAMELESS = """() => [...document.querySelectorAll('a, button, input, svg[role=img]')].filter(e =>
-    !(e.textContent.trim() || e.ariaLabel || (e.labels && e.labels.length))).map(e => e.outerHTML)"""
 FACT = "#view=fact&head=Switzerland&relation=official+language&tail=French"
 VIEWS = [
     "", "#view=entity&name=Switzerland", FACT, f"{FACT}&why=1", "#view=ask", "#view=ask&head=Austria&relation=borders",
@@ -104,15 +100,6 @@ def test_typing_a_name_and_clicking_through(visit: Callable[..., Any]) -> None:
     assert page.locator("svg.map circle").count() < 1000
     page.get_by_role("link", name="This run").click()
     browsers.expect(page.get_by_text("3,334")).to_be_visible()
-
-
-def test_more_facts_are_a_click_away(visit: Callable[..., Any]) -> None:
-    page = visit("#view=entity&name=China")
-    settled(page, "China")
-    facts = page.locator(".group .chips li")
-    assert facts.count() == 100
-    page.get_by_role("button", name="More facts").click()
-    browsers.expect(facts).to_have_count(300)
 
 
 def test_a_wrong_name_gets_suggestions_that_work(visit: Callable[..., Any]) -> None:
@@ -197,19 +184,6 @@ def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
     settled(page, "Around Switzerland")
 
 
-def test_every_view_is_accessible_and_fits_a_phone(visit: Callable[..., Any]) -> None:
-    for address in VIEWS:
-        page = visit(address)
-        browsers.expect(page.locator("main[aria-busy=false] h2")).to_be_visible()
-        browsers.expect(page.get_by_text("…", exact=False).and_(page.locator(".card p"))).to_have_count(0)
-        assert page.evaluate(NAMELESS) == []
-        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => +e.tagName[1])")
-        assert levels[:2] == [1, 2]
-        assert all(below <= above + 1 for above, below in pairwise(levels))
-        page.set_viewport_size({"width": 360, "height": 740})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
 def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
     bare = make_graph()
     graph = dataclasses.replace(
@@ -242,19 +216,6 @@ def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
         assert "owned" not in page.title().replace(SCRIPT, "")
 
 
-def test_neighbours_of_one_name_link_to_their_own_pages(visit: Callable[..., Any]) -> None:
-    bare = make_graph()
-    graph = dataclasses.replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
-    fact = dict(zip(("head", "relation", "tail"), bare.names_of(bare.train[:1])[0], strict=True))
-    with Server(untrained(graph, ModelConfig("distmult", 6))) as server:
-        near = server.get("neighbours", **fact).json["token"]
-        page = visit("#view=fact&" + urlencode(fact), server)
-        settled(page, "twin")
-        links = page.locator("ol.near").last.locator("a").evaluate_all("all => all.map(a => a.href.split('name=')[1])")
-        assert links == [n["id"] for n in near]
-        assert len(set(links)) == len(links) > 1
-
-
 def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -> None:
     token = "sixteen-or-more-letters"
     with Server(untrained(make_graph(), ModelConfig("distmult", 6)), token=token) as server:
@@ -266,24 +227,6 @@ def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -
 
 
 INHERITED = ["constructor", "__proto__", "toString", "valueOf", "hasOwnProperty", "__defineGetter__", "isPrototypeOf"]
-
-
-@pytest.mark.parametrize("name", INHERITED)
-def test_names_that_objects_inherit_are_names_like_any_other(visit: Callable[..., Any], name: str) -> None:
-    """In the address: a view, an entity, a slot, a value of lambda, and any other key."""
-    settled(visit(f"#view={name}"), "Explore")
-    settled(visit(f"#{name}={name}"), "Explore")
-    settled(visit(f"{FACT}&slot={name}&{name}=1"), "Switzerland")
-    wrong = (
-        f"#view=entity&name={name}",
-        f"#view=map&name={name}",
-        f"#view=browse&relation={name}",
-        f"{FACT}&lambda={name}",
-    )
-    for address in (*wrong, f"#view=compare&first=Austria&second={name}", f"#view=browse&type={name}"):
-        browsers.expect(visit(address).locator("main [role=alert]")).to_contain_text(
-            "lambda" if "lambda" in address else name
-        )
 
 
 def test_entities_named_like_properties_are_shown(visit: Callable[..., Any]) -> None:
@@ -382,16 +325,6 @@ def test_the_picture_of_a_neighbourhood(visit: Callable[..., Any]) -> None:
     )
 
 
-def test_guises_are_one_click_away(visit: Callable[..., Any]) -> None:
-    page = visit("#view=entity&name=Switzerland")
-    settled(page, "Switzerland")
-    page.locator(".guises a", has_text="official language").click()
-    settled(page, "Switzerland official language")
-    browsers.expect(
-        page.get_by_role("heading", name="Entities most similar to Switzerland in this fact")
-    ).to_be_visible()
-
-
 # Search, comparison, answers -----------------------------------------------------------------------------------------
 
 
@@ -409,29 +342,6 @@ def test_entities_are_found_by_relation_and_slot(visit: Callable[..., Any]) -> N
     page.get_by_role("button", name="Search for missing facts").click()
     browsers.expect(page.locator("#status")).to_have_text(re.compile("missing facts of official language"))
     assert page.locator(".probable li").count() == 50
-
-
-def test_two_entities_are_compared(visit: Callable[..., Any]) -> None:
-    page = visit("#view=entity&name=Switzerland")
-    settled(page, "Switzerland")
-    page.get_by_role("combobox", name="Compare Switzerland with").fill("Austria")
-    page.get_by_role("button", name="Compare").click()
-    settled(page, "Switzerland and Austria")
-    common = page.locator(".card", has=page.get_by_role("heading", name=re.compile("In common")))
-    browsers.expect(common.get_by_role("link", name="Europe", exact=True)).to_be_visible()
-    browsers.expect(
-        page.locator(".card", has=page.get_by_role("heading", name="Known facts between them"))
-    ).to_contain_text("borders")
-
-
-def test_where_the_answer_is_known_others_are_shown_only_if_asked_for(visit: Callable[..., Any]) -> None:
-    page = visit("#view=ask&head=Germany&relation=continent")
-    settled(page, "What is missing?")
-    assert page.locator("tbody tr").count() == 1
-    assert "Europe" in page.locator("tbody").inner_text()
-    page.get_by_role("link", name="Show other candidates").click()
-    browsers.expect(page.locator("tbody tr")).to_have_count(20)
-    assert page.get_by_label("all entities, whatever their type").is_checked()
 
 
 @pytest.mark.parametrize("kind", ["CSV", "TSV", "JSON"])

@@ -122,52 +122,6 @@ def test_a_review_by_the_keyboard_alone(visit: Callable[..., Any], server: Serve
     assert len(kept(server)) == 3  # keys judge nothing on other pages
 
 
-def test_two_reviewers_at_once_never_see_the_same_fact_and_see_what_they_disagree_on(
-    visit: Callable[..., Any], server: Server
-) -> None:
-    ana, ben = visit("Ana"), visit("Ben")
-    seen = []
-    for page, key in [(ana, "a"), (ben, "r"), (ben, "a"), (ana, "r"), (ana, "u"), (ben, "a")]:
-        for each in (ana, ben):
-            browsers.expect(each.locator(".judged-fact")).to_be_visible()
-        assert ana.locator(".judged-fact").inner_text() != ben.locator(".judged-fact").inner_text()
-        seen.append(judge_by_key(page, key))
-    assert len(set(seen)) == 6
-    review = server.app.app.state.review.review
-    accepted = next(each for each in review.store.judgements() if (each.reviewer, each.verdict) == ("Ana", "accepted"))
-    review.judge(next(name for name in server.app.issued if name != "Ana"), accepted.fact, "rejected", SCRIPT)
-    judge_by_key(ana, "u")
-    card = ana.locator(".card", has=ana.get_by_role("heading", name="Disagreements"))
-    browsers.expect(card).to_contain_text("Ana: accepted")
-    browsers.expect(card).to_contain_text(SCRIPT)
-    card.get_by_role("button", name=re.compile("^Reject")).click()
-    browsers.expect(card).to_have_count(0)
-    for page in (ana, ben):
-        assert page.locator("main script, main img, main b").count() == 0
-        assert "owned" not in page.title()
-
-
-def test_unsure_facts_come_back_when_nothing_else_is_left(visit: Callable[..., Any], server: Server) -> None:
-    page = visit()
-    browsers.expect(page.locator(".judged-fact")).to_be_visible()
-    unsure = judge_by_key(page, "u")
-    for _ in range(19):
-        judge_by_key(page, "r")
-    assert page.locator(".judged-fact").inner_text() == unsure
-    browsers.expect(page.locator("main")).to_contain_text("Ana was unsure on 20")
-    page.get_by_role("button", name="Reject").click()
-    browsers.expect(page.get_by_role("heading", name="No fact is left to judge")).to_be_visible()
-    page.keyboard.press("z")
-    browsers.expect(page.locator(".judged-fact")).to_have_text(unsure)
-
-
-def test_without_the_token_of_a_reviewer_nothing_can_be_judged(visit: Callable[..., Any], server: Server) -> None:
-    stranger = visit(None)
-    browsers.expect(stranger.get_by_role("alert")).to_contain_text("a reviewer's token")
-    browsers.expect(stranger.get_by_role("link", name="Review", exact=True)).to_be_visible()
-    assert kept(server) == []
-
-
 def test_a_page_of_another_site_cannot_judge(browser: Any, visit: Callable[..., Any], server: Server) -> None:
     """Even one that has stolen a token: a form, a fetch with and without CORS, a beacon."""
     page = visit()
@@ -251,18 +205,6 @@ def test_the_model_is_updated_with_the_judgements_and_opened_for_everyone(
     assert str(tmp_path) not in ana.content()
 
 
-def test_a_fact_is_removed_from_its_page(visit: Callable[..., Any], server: Server) -> None:
-    graph = server.explorer.run.graph
-    head, relation, tail = (graph.entities.ids[int(graph.train.head[0])], graph.relations.ids[int(graph.train.relation[0])],
-                            graph.entities.ids[int(graph.train.tail[0])])  # fmt: skip
-    page = visit("Ana", view=f"fact&head={head}&relation={relation}&tail={tail}")
-    page.get_by_role("link", name="Remove this fact").click()
-    page.get_by_role("button", name="Remove", exact=True).click()
-    browsers.expect(page.locator("main")).to_contain_text("Your judgement is kept: remove")
-    browsers.expect(page.get_by_role("button", name="Update the model with 1 judgement")).to_be_visible()
-    assert kept(server) == [("Ana", "rejected", "")]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_the_page_breaks_no_rule_of_axe_and_fits_a_phone(visit: Callable[..., Any], scheme: str, width: int) -> None:
@@ -283,14 +225,3 @@ def test_the_page_breaks_no_rule_of_axe_and_fits_a_phone(visit: Callable[..., An
     browsers.expect(page.get_by_role("button", name="Open demo.update-1")).to_be_visible(timeout=90_000)
     assert broken_rules(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_judgements_are_exported_from_the_page(visit: Callable[..., Any]) -> None:
-    page = visit()
-    browsers.expect(page.locator(".judged-fact")).to_be_visible()
-    judge_by_key(page, "a")
-    page.get_by_role("button", name="Export all judgements").click()
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download as CSV").click()
-    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("head,relation,tail,verdict,reviewer,time,comment") and "accepted,Ana" in lines[1]

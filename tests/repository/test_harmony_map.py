@@ -95,9 +95,6 @@ def test_fits_find_the_temperature_the_curve_and_the_bias_that_made_the_answers(
     torch.testing.assert_close(forms[f"spread {uses.BIAS_SPREADS[-1]}"].vector, bias, rtol=0.1, atol=0.1)
 
 
-# Roles -------------------------------------------------------------------------------------------------------------------
-
-
 # Choice and report -------------------------------------------------------------------------------------------------------
 
 

@@ -78,21 +78,6 @@ def test_precision_is_compared_with_what_was_stated(rows: list[Judgement]) -> No
     assert json.loads(json.dumps(summary.to_json()))["disputed"][0][1]["comment"] == "I doubt it"
 
 
-def test_probabilities_at_the_edges_are_in_one_bin() -> None:
-    verdicts = [Judgement(i, str(i), "r", "t", "accepted", "ana", "", "", p, p, 1, "use", "", "") for i, p in
-                enumerate([0.0, 0.1, 0.25, 0.9, 0.999, 1.0])]  # fmt: skip
-    assert [part.facts for part in ReviewSummary.of(verdicts).bins] == [1, 1, 1, 0, 0, 3]
-    assert ReviewSummary.of([]).overall.interval is None
-
-
-def test_a_summary_shows_itself(rows: list[Judgement]) -> None:
-    summary = ReviewSummary.of(rows)
-    assert "8 judgements" in repr(summary)
-    assert "I doubt it" in str(summary)
-    assert "<b>name" not in summary._repr_html_() and "<table" in summary._repr_html_()
-    assert summary.to_frame().height == 6
-
-
 # Files ---------------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 import harmonium
 from harmonium.answers.calibration.judgement_correction import (
-    FILE,
     JudgementCorrection,
     correction_for,
     keep_correction,
@@ -22,7 +21,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.review.recalibration import Recalibration, fit_correction, recalibrate
 from harmonium.review.store import Judgement
 from harmonium.run.run import Run
-from small import CONFIGS, make_graph, make_run, save_untrained, untrained
+from small import CONFIGS, make_graph, save_untrained
 
 RELATIONS = 3
 
@@ -119,14 +118,6 @@ def test_what_says_nothing_is_left_out_and_too_little_is_an_error(graph: Graph) 
         recalibrate([*rows[:9], *odd], graph, "run")
 
 
-def test_probabilities_of_zero_and_one_are_no_infinity(graph: Graph) -> None:
-    rows = judgements(
-        torch.tensor([-torch.inf] * 6 + [torch.inf] * 6).double(), torch.tensor([1.0, 0.0] * 6), torch.zeros(12).long()
-    )
-    result = recalibrate(rows, graph, "run")
-    assert result.correction is not None and result.corrected_log_loss < result.log_loss < 100
-
-
 # In a run ------------------------------------------------------------------------------------------------------------
 
 
@@ -152,17 +143,3 @@ def test_a_correction_is_kept_in_the_run_and_used_by_complete(saved: Path) -> No
     assert open_run(run).fact_calibration().uncorrected().correction is None
     keep_correction(run, None)
     assert probabilities(run) == before
-
-
-def test_a_damaged_correction_is_not_used(saved: Path) -> None:
-    run = harmonium.Run.load(saved)
-    keep_correction(run, JudgementCorrection(1.0, 0.5, {}, 40))
-    (saved / FILE).write_text('{"correction": {"intercept": 100}}', encoding="utf-8")
-    assert correction_for(run) is None
-    keep_correction(run, None)
-
-
-def test_a_correction_needs_a_folder(graph: Graph) -> None:
-    run = make_run(graph, untrained(graph))
-    with pytest.raises(HarmoniumError, match="nothing is kept; save it first"):
-        keep_correction(run, JudgementCorrection(1.0, 0.5, {}, 40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -84,19 +83,6 @@ def test_teaching_facts_are_uncertain_and_of_relations_of_which_little_was_judge
             assert len(distances) > 3 and distances == sorted(distances)
 
 
-def test_the_order_to_teach_needs_probabilities_and_that_of_use_does_not(path: Path) -> None:
-    graph = make_graph(sizes=(40, 2, 2))
-    run = make_run(graph, fitted(graph, graph.train))
-    with pytest.raises(HarmoniumError, match="too few validation facts; use --order use"):
-        Review.open(run, path, order="teach")
-    with pytest.raises(HarmoniumError, match="one of use, teach, not 'best'"):
-        Review.open(run, path, order="best")  # type: ignore[arg-type]
-    with (review := open_review(run, path)).store:
-        assert review.next("ana").shown.probability is None
-        take(review, "ana", "accepted")
-        assert review.summary().overall.facts == 0
-
-
 # What comes back -----------------------------------------------------------------------------------------------------
 
 
@@ -115,15 +101,6 @@ def test_judged_facts_never_come_back_and_unsure_ones_last(run: Run, path: Path,
         assert [earlier.reviewer for earlier in offer.earlier] == ["ana"]
         assert [take(review, "ben", "rejected") for _ in unsure] == unsure  # of another reviewer, in the order of time
         assert review.next("ben").shown is None
-
-
-def test_ones_own_unsure_facts_come_back_after_those_of_others_the_oldest_first(run: Run, path: Path) -> None:
-    with (review := open_review(run, path, top=4)).store:
-        facts = [take(review, name, "unsure") for name in ("ana", "ana", "ben", "ana")]
-        assert review.next("ana").left == 0
-        assert review.next("ana").shown.fact == facts[2]
-        assert take(review, "ana", "accepted") == facts[2]
-        assert [take(review, "ana", "unsure") for _ in range(4)] == [facts[0], facts[1], facts[3], facts[0]]
 
 
 def test_an_undone_judgement_is_offered_again_at_once(run: Run, path: Path) -> None:
@@ -188,37 +165,6 @@ def test_only_facts_that_the_graph_lacks_are_judged(run: Run, path: Path) -> Non
 
 
 # Several reviewers ---------------------------------------------------------------------------------------------------
-
-
-def test_two_reviewers_at_once_get_different_facts(run: Run, path: Path) -> None:
-    with (review := open_review(run, path, top=40)).store:
-        seen: dict[str, list[tuple[str, str, str]]] = {"ana": [], "ben": []}
-        barrier, failures = threading.Barrier(2), []
-
-        def work(name: str) -> None:
-            try:
-                barrier.wait()
-                while review.next(name).left:
-                    seen[name].append(take(review, name, "accepted"))
-            except Exception as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=[name]) for name in seen]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        assert all(seen.values())
-        assert len(set(seen["ana"]) | set(seen["ben"])) == len(seen["ana"]) + len(seen["ben"])
-        assert review.summary().by_reviewer.keys() == seen.keys()
-
-
-def test_when_others_have_the_last_facts_the_queue_says_so(run: Run, path: Path) -> None:
-    with (review := open_review(run, path, top=1)).store:
-        review.next("ana")
-        offer = review.next("ben")
-        assert (offer.shown, offer.waiting) == (None, 1)
 
 
 def test_what_was_shown_is_kept_beside_the_uncorrected_probability(run: Run, path: Path) -> None:

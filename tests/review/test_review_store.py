@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,14 +143,6 @@ def test_a_fact_is_offered_to_one_reviewer_at_a_time(store: ReviewStore) -> None
     assert store.claim("ana", queue[2:]) == queue[2]
 
 
-def test_a_claim_ends_also_when_the_clock_is_put_back(store: ReviewStore) -> None:
-    year = 365 * 86400.0
-    assert store.claim("ana", [shown("a")], now=year) is not None
-    assert store.claim("ben", [shown("a")], now=year + 1) is None
-    assert store.claim("ben", [shown("a")], now=year - 1) is None, "it asked earlier, and waited for its turn"
-    assert store.claim("ben", [shown("a")], now=0.0) is not None
-
-
 def test_threads_judge_every_fact_once(store: ReviewStore, path: Path) -> None:
     queue, names = [shown(f"fact {i}", i + 1) for i in range(60)], [f"reviewer {i}" for i in range(4)]
     failures = []
@@ -173,13 +163,6 @@ def test_threads_judge_every_fact_once(store: ReviewStore, path: Path) -> None:
         thread.join()
     assert failures == []
     assert sorted(each.head for each in store.judgements()) == sorted(each.fact[0] for each in queue)
-
-
-def test_several_processes_make_the_same_new_file(path: Path) -> None:
-    code = "import sys; from harmonium.review.store import ReviewStore; ReviewStore.open(sys.argv[1]).close()"
-    started = [subprocess.Popen([sys.executable, "-c", code, path], stderr=subprocess.PIPE) for _ in range(6)]
-    assert [process.communicate(timeout=60)[1] for process in started] == [b""] * 6
-    assert load_judgements(path) == []
 
 
 # Killed --------------------------------------------------------------------------------------------------------------
@@ -234,31 +217,6 @@ def test_a_file_that_another_process_writes_is_an_error_after_a_while(store: Rev
     other.close()
     store.judge("ana", shown("a"), "accepted")
     assert len(store.judgements()) == 1
-
-
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_is_no_longer_there_keeps_nothing_and_says_so(
-    store: ReviewStore, path: Path, tmp_path: Path, replaced: bool
-) -> None:
-    store.judge("ana", shown("a"), "accepted")
-    away = tmp_path / "away"
-    away.mkdir()
-    for file in tmp_path.glob("judged.sqlite*"):
-        file.rename(away / file.name)
-    if replaced:
-        ReviewStore.open(path).close()
-    for change in (
-        lambda: store.judge("ana", shown("b"), "accepted"),
-        lambda: store.undo("ana"),
-        lambda: store.claim("ana", [shown("b")]),
-    ):
-        with pytest.raises(HarmoniumError, match=r"judged.sqlite: moved, removed or replaced.*nothing was kept"):
-            change()
-    for file in away.iterdir():
-        file.replace(tmp_path / file.name)
-    assert [each.head for each in store.judgements()] == ["a"]
-    store.judge("ana", shown("b"), "accepted")
-    assert [each.head for each in load_judgements(path)] == ["a", "b"]
 
 
 # Foreign and damaged files -------------------------------------------------------------------------------------------
@@ -340,54 +298,6 @@ def test_a_foreign_or_damaged_file_is_an_error_and_left_as_it_is(path: Path, kin
     assert not path.is_file() or path.read_bytes() == before
 
 
-def test_a_text_that_is_no_text_is_damage(path: Path) -> None:
-    with ReviewStore.open(path) as store:
-        store.add_reviewer("ana")
-        store.judge("ana", shown("a"), "accepted")
-    change(path, "UPDATE fact SET text = CAST(x'ff00fe' AS TEXT)")
-    with pytest.raises(HarmoniumError, match="damaged"):
-        load_judgements(path)
-    with ReviewStore.open(path) as store, pytest.raises(HarmoniumError, match="damaged"):
-        store.judgements()
-
-
-BESIDE: dict[str, Callable[[Path], object]] = {
-    "a folder": lambda path: path.mkdir(),
-    "a pipe": lambda path: os.mkfifo(path),
-    "a device": lambda path: path.symlink_to("/dev/zero"),
-}
-
-
-@pytest.mark.parametrize("kind", BESIDE)
-@pytest.mark.parametrize("ending", database.COMPANIONS)
-def test_only_files_may_be_beside_the_file(path: Path, ending: str, kind: str) -> None:
-    """SQLite would wait for a pipe for ever."""
-    ReviewStore.open(path).close()
-    beside = path.with_name(path.name + ending)
-    beside.unlink(missing_ok=True)
-    BESIDE[kind](beside)
-    for use in (ReviewStore.open, load_judgements):
-        with pytest.raises(HarmoniumError, match=f"{ending}: is {kind}"):
-            use(path)
-
-
-def test_random_damage_is_an_error_or_leaves_judgements_that_can_be_used(path: Path) -> None:
-    with ReviewStore.open(path) as store:
-        store.add_reviewer("ana")
-        for number in range(30):
-            store.judge("ana", shown(f"fact {number}"), "accepted", "a comment")
-    whole, rng = path.read_bytes(), random.Random(0)
-    for _ in range(150):
-        content = bytearray(whole)
-        for _ in range(rng.choice((1, 3, 20))):
-            content[rng.randrange(len(content))] = rng.randrange(256)
-        path.write_bytes(content)
-        with contextlib.suppress(HarmoniumError):
-            assert all(each.verdict in VERDICTS and 0 <= (each.probability or 0) <= 1 for each in load_judgements(path))
-        with contextlib.suppress(HarmoniumError):
-            ReviewStore.open(path).close()
-
-
 def test_reading_makes_no_file_and_a_missing_one_is_an_error(path: Path, tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match="no such file of judgements; `harmonium review RUN` makes one"):
         load_judgements(path)
@@ -396,10 +306,3 @@ def test_reading_makes_no_file_and_a_missing_one_is_an_error(path: Path, tmp_pat
     with pytest.raises(HarmoniumError, match="a folder"):
         ReviewStore.open(tmp_path / "gone" / "judged.sqlite")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_empty_file_is_a_new_one(path: Path) -> None:
-    """As a kill leaves it between the creation of the file and that of its tables."""
-    path.touch()
-    ReviewStore.open(path).close()
-    assert load_judgements(path) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import resource
@@ -73,13 +72,6 @@ def test_a_training_stopped_again_and_again_ends_the_same_to_the_byte(kind: str,
     harmonium.resume(tmp_path / "moved")
     assert outcome(tmp_path / "moved") == outcome(tmp_path / "whole")
     assert not (tmp_path / "moved" / "checkpoints").exists()
-
-
-@pytest.mark.parametrize("kind", KINDS[:3])
-def test_checkpoints_do_not_change_the_result(kind: str, tmp_path: Path) -> None:
-    with_many = train(GRAPH, config(f"{kind} train.checkpoint_every=1"), tmp_path / "mine")
-    without = train(GRAPH, config(kind))
-    assert (with_many.fingerprint, with_many.evaluation) == (without.fingerprint, without.evaluation)
 
 
 # Signals -------------------------------------------------------------------------------------------------------------
@@ -159,19 +151,6 @@ def test_only_one_process_trains_into_a_folder(stopped: Path) -> None:
     assert harmonium.resume(stopped).metrics
 
 
-def test_a_lock_taken_after_the_other_process_finished_is_no_lock(
-    stopped: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def finish_first(file: Any, operation: int) -> None:
-        (stopped / "checkpoints" / "lock").unlink()
-        flock(file, operation)
-
-    flock = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", finish_first)
-    with pytest.raises(HarmoniumError, match="was finished by another process"):
-        harmonium.resume(stopped)
-
-
 # Earlier contents of the folder --------------------------------------------------------------------------------------
 
 
@@ -193,24 +172,6 @@ def test_half_written_files_of_a_killed_process_are_removed(stopped: Path) -> No
     with pytest.raises(HarmoniumError, match="can change only"):
         harmonium.resume(stopped, ["train.seed=1"])
     assert checkpoints(stopped) == complete
-
-
-def test_overwriting_starts_again(tmp_path: Path, expected: dict[str, str]) -> None:
-    path, progress = tmp_path / "mine", []
-    stop(KINDS[1], path, 20)
-    train(GRAPH, config(KINDS[0]), path, overwrite=True, progress=progress.append)
-    assert (progress[0].step, outcome(path)) == (1, expected)
-
-
-def test_a_process_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
-    folder = tmp_path / "mine" / "checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "lock").write_text("4194304")
-    (folder / "data.graph.draft").write_text("half")
-    with pytest.raises(HarmoniumError, match="no run.json in it"):
-        harmonium.resume(folder.parent)
-    assert train(GRAPH, config(KINDS[0]), folder.parent).metrics
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["model.pt", "000001.safetensors", "training.json", "lock.txt"])
@@ -330,14 +291,6 @@ def test_the_space_of_the_finished_run_is_reserved_before_training(tmp_path: Pat
         assert reserved[-1] >= sum(file.stat().st_size for file in path.iterdir())
 
 
-def test_a_full_disk_at_the_start_is_reported_before_any_work(tmp_path: Path) -> None:
-    steps: list[Progress] = []
-    with largest_file(2000), pytest.raises(HarmoniumError, match=r"mine: cannot be written \(File too large\)"):
-        train(GRAPH, config(KINDS[0]), tmp_path / "mine", progress=steps.append)
-    assert steps == []
-    assert list(tmp_path.iterdir()) == []
-
-
 @contextlib.contextmanager
 def ordinary_user() -> Iterator[None]:
     """Root may write anywhere, so become another user for a while."""
@@ -409,15 +362,6 @@ def test_a_damaged_checkpoint_is_skipped(
     assert len(warnings) == len(caplog.messages) == file.startswith("000002")
 
 
-def test_without_an_intact_checkpoint_training_starts_again(stopped: Path, expected: dict[str, str]) -> None:
-    steps: list[Progress] = []
-    flip(stopped / "checkpoints" / "000001.json", 0.5)
-    (stopped / "checkpoints" / "000002.safetensors").unlink()
-    harmonium.resume(stopped, progress=steps.append)
-    assert steps[0].step == 1
-    assert outcome(stopped) == expected
-
-
 @pytest.mark.parametrize("number", [3, 5])
 def test_a_training_of_another_format_is_left_alone(stopped: Path, expected: dict[str, str], number: int) -> None:
     def set_format(file: str, number: int) -> None:
@@ -433,13 +377,6 @@ def test_a_training_of_another_format_is_left_alone(stopped: Path, expected: dic
     set_format("000002.json", number)
     harmonium.resume(stopped)
     assert outcome(stopped) == expected
-
-
-def test_a_checkpoint_that_does_not_fit_is_an_error(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrainingState, "load_state_dict", lambda *_: {}["moved"])
-    with pytest.raises(HarmoniumError, match=r"000002.json: .*'moved'.*train again"):
-        harmonium.resume(stopped)
-    assert len(checkpoints(stopped)) == 4
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------
@@ -467,9 +404,3 @@ def test_broken_numbers_stop_training_and_keep_the_last_good_checkpoint(
     assert steps[-1] == 6  # noticed before the checkpoint of that step was written
     harmonium.resume(path)
     assert outcome(path) == expected
-
-
-def test_broken_numbers_before_the_first_checkpoint_leave_nothing(tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match=r"lower train.learning_rate \(1e\+38\)$"):
-        train(GRAPH, config("train.learning_rate=1e38 train.checkpoint_every=none"), tmp_path / "mine")
-    assert list(tmp_path.iterdir()) == []

@@ -25,7 +25,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.evaluation.metrics import METRICS
 from harmonium.model.build import build_model
-from harmonium.model.composition import Composition
 from harmonium.run import environment as environment_module
 from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
@@ -79,11 +78,6 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     for slot in Slot:
         assert torch.equal(opened.model.score_slot(slot, run.graph.test), run.model.score_slot(slot, run.graph.test))
     assert Run.load(make_run(labels=False).save(tmp_path / "bare")).graph.entities.labels is None
-
-
-def test_a_run_without_held_out_facts_has_no_metrics(tmp_path: Path) -> None:
-    opened = Run.load(replace(make_run(), evaluation=None).save(tmp_path / "mine"))
-    assert (opened.evaluation, opened.metrics) == (None, {})
 
 
 def test_the_fingerprint_is_of_the_model_and_the_graph(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +155,6 @@ def test_a_path_that_is_not_a_run_folder_says_so(tmp_path: Path) -> None:
             Run.load(tmp_path / name)
 
 
-def test_an_unknown_composition_is_named_with_advice(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(Composition.registry, "complex")
-    with pytest.raises(HarmoniumError, match=r"no composition 'complex'.*--plugin FILE.py"):
-        Run.load(saved)
-
-
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
@@ -221,17 +209,6 @@ def test_an_impossible_path_is_refused_before_any_work(tmp_path: Path) -> None:
             write(path)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../mine", "./"])
-def test_the_current_folder_is_refused_before_any_work(saved: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The shell would stay in the folder that the run replaced."""
-    before = contents(saved)
-    monkeypatch.chdir(saved)
-    for write in (make_run().save, lambda path, overwrite: harmonium.train(make_graph(), "paper", out=path)):
-        with pytest.raises(HarmoniumError, match="you are in this folder.*choose another --out"):
-            write(name, overwrite=True)
-    assert contents(saved) == before
-
-
 @pytest.mark.parametrize("platform", ["linux", "elsewhere"])
 def test_a_link_to_a_run_stays_a_link(saved: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     monkeypatch.setattr(sys, "platform", platform)
@@ -240,15 +217,6 @@ def test_a_link_to_a_run_stays_a_link(saved: Path, monkeypatch: pytest.MonkeyPat
     make_run(seed=1).save(link, overwrite=True)
     assert link.is_symlink() and Run.load(saved).config.train.seed == 1
     assert {file.name for file in saved.parent.iterdir()} == {"mine", "link"}
-
-
-@pytest.mark.parametrize("opened", [Run.load, harmonium.info, lambda path: harmonium.diff(path, path)])
-def test_a_run_that_a_killed_process_had_put_aside_comes_back(saved: Path, opened: Callable[[str], Any]) -> None:
-    before = contents(saved)
-    saved.rename(saved.with_name(".mine.999999999.aside"))
-    opened(str(saved))
-    assert contents(saved).items() >= {name: before[name] for name in before.keys() - {"run.json"}}.items()
-    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
 
 
 def fail_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,19 +238,6 @@ def test_a_full_disk_changes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(os, "fsync", fail_at(syncs, fsync))
         with pytest.raises(HarmoniumError, match=rf"{name}: cannot be written \(No space left on device\)"):
             make_run(seed=1).save(saved.with_name(name), overwrite=True)
-    assert contents(saved) == before
-    assert [file.name for file in saved.parent.iterdir()] == ["mine"]
-
-
-@pytest.mark.parametrize("renames", [0, 1])
-def test_a_failed_rename_leaves_the_old_run(saved: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
-    """Where the system cannot exchange two folders in one step."""
-    before, rename = contents(saved), Path.rename
-    calls = iter([rename] * renames + [fail_at(0, rename)])
-    monkeypatch.setattr(sys, "platform", "elsewhere")
-    monkeypatch.setattr(Path, "rename", lambda path, target: next(calls, rename)(path, target))
-    with pytest.raises(HarmoniumError, match="mine: cannot be written"):
-        make_run(seed=1).save(saved, overwrite=True)
     assert contents(saved) == before
     assert [file.name for file in saved.parent.iterdir()] == ["mine"]
 
@@ -316,16 +271,6 @@ def test_the_manifest_records_how_the_run_was_made(saved: Path) -> None:
     assert {"python", "numpy", "platform", "device"} < manifest["environment"].keys()
     assert (manifest["best_epoch"], manifest["stopped"], manifest["backend"]) == (2, "interrupted in epoch 3", "torch")
     assert set(manifest["files"]) == FILES - {"run.json"}
-
-
-def test_the_device_is_the_one_that_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with a GPU too."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
-    for count, expected in ((1, "CPU, 1 thread"), (3, "CPU, 3 threads")):
-        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
-        assert environment()["device"] == environment("cpu")["device"] == expected
-    assert environment("cuda:1")["device"] == "GPU cuda:1"
 
 
 def test_the_commit_is_that_of_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 import pytest
-import torch
 
 import harmonium
 from harmonium.answers.reasons import Reason, find_reasons
@@ -95,12 +93,6 @@ def test_a_neighbourhood_has_every_relation_of_the_entity(random: Explorer) -> N
         assert all((f.head.id, f.relation.id, f.tail.id) in facts and f.split for f in group.facts)
 
 
-def test_directions_of_a_symmetric_relation_are_one_group(countries: Explorer) -> None:
-    groups = {g.relation.id: g for g in countries.neighbourhood("y1", 9).groups}
-    assert (groups["borders"].slot, groups["borders"].total) == (Slot.HEAD, 1)
-    assert [fact.tail.id for fact in groups["borders"].facts] == ["x1"]
-
-
 def test_a_comparison_lists_every_fact_once(countries: Explorer) -> None:
     found = countries.compare("x0", "x1")
 
@@ -122,16 +114,6 @@ def test_a_comparison_lists_every_fact_once(countries: Explorer) -> None:
     assert (itself.similarity, itself.predicted, itself.only_first.total) == (pytest.approx(1, abs=1e-5), [], 0)
 
 
-def test_similarity_is_the_cosine_and_its_rank(random: Explorer) -> None:
-    vectors = random.opened.vectors.entities.double()
-    cosine = torch.nn.functional.cosine_similarity(vectors[3:4], vectors)
-    found = random.compare("e3", "e8")
-    assert found.similarity == pytest.approx(cosine[8].item(), abs=1e-5)
-    others = [value for entity, value in enumerate(cosine.tolist()) if entity != 3]
-    assert found.rank == 1 + sum(value > cosine[8].item() for value in others)
-    assert found.entities == 19
-
-
 # One probability everywhere ------------------------------------------------------------------------------------------
 
 
@@ -147,13 +129,6 @@ def test_a_missing_fact_has_the_same_probability_on_every_page(random: Explorer)
         links = random.compare("e7", other).predicted
         by_triple = {(link.head.id, link.relation.id, link.tail.id): link.probability for link in links}
         assert by_triple[triple] == pytest.approx(fact.probability, rel=1e-4)
-
-
-def test_a_known_fact_has_a_split_and_a_reason_instead(countries: Explorer) -> None:
-    rated = countries.fact("y1", "borders", "x1")
-    assert (rated.split, rated.probability) == ("train", None)
-    assert rated.reason == "known the other way round: x1 borders y1; 42 of 42 such facts hold both ways"
-    assert countries.fact("x0", "in", "French").probability is None  # x0 has its one value
 
 
 # Missing facts -------------------------------------------------------------------------------------------------------
@@ -211,14 +186,6 @@ def test_a_choice_of_facts_is_diverse() -> None:
     assert choose_diverse([], 3) == []
 
 
-def test_missing_facts_are_searched_for_once(random: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    random.missing("r2", 3)
-    monkeypatch.setattr(Explorer, "_search_missing", lambda *_: pytest.fail("searched again"))
-    start = time.monotonic()
-    assert len(random.missing("r2", 5).facts) == 5
-    assert time.monotonic() - start < 5
-
-
 # Several runs --------------------------------------------------------------------------------------------------------
 
 
@@ -235,10 +202,3 @@ def test_several_runs_are_asked_by_number() -> None:
         missing = server.get("info", run=2)
         assert (missing.status, missing.json["error"]) == (404, "no run 2: the last one is 1")
         assert server.get("info", run=-1).status == 422
-
-
-def test_no_run_and_too_many_runs_are_refused() -> None:
-    run = untrained(make_graph(), ModelConfig("hole", 6))
-    for runs in ([], [run] * 21):
-        with pytest.raises(HarmoniumError, match="give 1 to 20 runs"):
-            Server(runs)

@@ -83,11 +83,6 @@ def test_predictions_are_the_missing_facts_of_an_entity() -> None:
     assert {fact["open"] for fact in reply["facts"] if fact["head"]["id"] == "e7"} == {"tail"}
 
 
-def test_nothing_is_predicted_where_every_slot_has_its_value(server: Server) -> None:
-    """`next`, `before` and `twin` have one value each, and all of them are known."""
-    assert server.get("predictions", entity="q7").json["facts"] == []
-
-
 def test_both_directions_of_a_symmetric_fact_have_the_same_probability() -> None:
     """Each entity lists it once."""
     pairs = [(i, (i + step) % 20) for i in range(20) for step in (1, 3, 4, 7)]
@@ -149,23 +144,6 @@ def test_a_lambda_that_w_does_not_allow_is_refused(server: Server, value: Any) -
     assert "largest eigenvalue of W" in reply.json["error"]
 
 
-def test_a_plain_model_has_neither_tokens_nor_lambda() -> None:
-    explorer = Explorer(untrained(make_graph(), ModelConfig("complex", 6, harmony=False)))
-    view = explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, None)
-    assert (view.token, view.faithfulness, {point.token for point in view.points}) == ([], None, {None})
-    assert explorer.info["lambda"] is None
-    with pytest.raises(HarmoniumError, match="no harmony"):
-        explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, 2.0)
-
-
-def test_a_model_of_infinite_lambda_may_take_a_finite_one() -> None:
-    explorer = Explorer(untrained(make_graph(), ModelConfig("hole", 6, faithfulness=float("inf"))))
-    trained, finite = (explorer.guise("e1", "r0", "e2", Slot.HEAD, 3, False, value) for value in (None, 4.0))
-    assert explorer.info["lambda"].trained is None
-    assert [n.distance for n in trained.token] == [n.distance for n in trained.composed]
-    assert [n.distance for n in finite.token] != [n.distance for n in trained.token]
-
-
 def test_the_map_shows_the_principal_axes(server: Server, run: harmonium.Run) -> None:
     reply = server.get("map").json
     assert len(reply["points"]) == 40
@@ -194,11 +172,6 @@ def test_links_of_the_map_are_facts_between_its_points(server: Server, run: harm
     assert server.get("map").json["links"] == []
 
 
-def test_an_explanation_is_that_of_the_library(server: Server, run: harmonium.Run) -> None:
-    expected = harmonium.explain(run, *FACT.values()).to_json()
-    assert server.get("explain", **FACT).json == json.loads(json.dumps(expected))
-
-
 def test_info_describes_the_run_but_not_its_path(server: Server, run: harmonium.Run, tmp_path: Path) -> None:
     reply = server.get("info").json
     assert reply["graph"]["entities"] == 40
@@ -210,12 +183,6 @@ def test_info_describes_the_run_but_not_its_path(server: Server, run: harmonium.
     updated = run.update(remove=[("q1", "next", "q1")], command=command)
     (entry,) = Explorer(dataclasses.replace(updated, path=tmp_path / "more")).info["run"]["updates"]
     assert (entry["command"], entry["change"]) == ("harmonium update mine more", "1 recorded as false")
-
-
-def test_questions_leave_the_run_as_it_was(server: Server, run: harmonium.Run) -> None:
-    harmony, _ = server.explorer.lambdas.at(3.0)
-    assert harmony.faithfulness == 3.0 != run.model.harmony.faithfulness
-    assert all(parameter.requires_grad for parameter in run.model.parameters())
 
 
 def test_a_wrong_name_gets_suggestions(server: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import threading
 import time
@@ -109,15 +108,6 @@ def proposed(server: ReviewServer, head: str, relation: str, tail: str) -> set[t
     }
 
 
-def test_what_was_rejected_is_no_longer_proposed_even_before_an_update(review: ReviewServer) -> None:
-    offered = review.offer()
-    assert fact_of(offered) in proposed(review, *fact_of(offered))
-    review.judge(offered, "rejected")
-    assert proposed(review, *fact_of(offered)) and fact_of(offered) not in proposed(review, *fact_of(offered))
-    review.judge(offered, "accepted", "ben")  # disputed
-    assert fact_of(offered) in proposed(review, *fact_of(offered))
-
-
 def test_a_rejected_fact_never_comes_back(review: ReviewServer, folder: Path) -> None:
     """In the queue, in any list of the explorer, in `predict`, `complete` and `diff`, after one update and after two."""
     for _ in range(3):
@@ -212,25 +202,6 @@ def test_a_folder_is_never_overwritten(folder: Path) -> None:
     assert not list(folder.parent.glob(".taken*"))
 
 
-def test_stopping_the_server_stops_an_update(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    began = threading.Event()
-
-    def endless(*_: Any, progress: Any, **__: Any) -> harmonium.Run:
-        began.set()
-        while True:
-            time.sleep(0.01)
-            progress(1)
-
-    monkeypatch.setattr(run_update, "update", endless)
-    with ReviewServer(harmonium.Run.load(folder), None) as server:
-        server.judge(server.offer(), "accepted")
-        server.post("update", {})
-        assert began.wait(10)
-        updates = server.app.app.state.review.updates
-    assert updates.state.error == "the server was stopped" and not updates.thread.is_alive()
-    assert not folder.with_name("demo.update-1").exists()
-
-
 # Facts by hand -------------------------------------------------------------------------------------------------------
 
 
@@ -251,32 +222,3 @@ def test_a_wrong_fact_by_hand_is_refused(review: ReviewServer, body: Any, status
     reply = review.post("fact", body)
     assert reply.status == status and message in reply.json["error"]
     assert load_judgements(review.path) == []
-
-
-def test_what_the_graph_says_already_is_refused_and_ones_own_change_can_be_turned_round(review: ReviewServer) -> None:
-    run = review.explorer.run
-    known = dict(zip(("head", "relation", "tail"), run.graph.names_of(run.graph.train)[0], strict=True))
-    assert "already a fact of the graph (train)" in review.post("fact", {**known, "change": "add"}).json["error"]
-    assert review.post("fact", {**known, "change": "remove"}).status == 200
-    assert review.post("fact", {**known, "change": "add"}).status == 200  # no longer to be removed
-    assert review.read("state")["to_remove"] == 0
-    assert review.post("fact", {**NEW, "change": "add", "allow_new": True}).status == 200
-    assert review.post("fact", {**NEW, "change": "remove"}).status == 200
-    assert review.read("state")["to_add"] == 0
-    assert len(load_judgements(review.path)) == 2
-
-
-def test_facts_by_hand_say_nothing_about_the_precision_of_predictions(review: ReviewServer) -> None:
-    offered = review.offer()
-    review.post("fact", {**offered, "change": "add"})
-    assert review.offer() != offered  # it is judged
-    summary = review.read("state")["summary"]
-    assert (summary["accepted"], summary["overall"]["facts"]) == (1, 0)
-
-
-def test_a_run_in_no_folder_cannot_be_updated(folder: Path, tmp_path: Path) -> None:
-    run = dataclasses.replace(harmonium.Run.load(folder), path=None)
-    with ReviewServer(run, tmp_path / "judged.sqlite") as server:
-        server.judge(server.offer(), "accepted")
-        reply = server.post("update", {})
-        assert reply.status == 400 and "in no folder" in reply.json["error"]

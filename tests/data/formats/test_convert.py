@@ -82,15 +82,6 @@ def test_splits_that_a_file_cannot_hold_are_merged_with_a_note(graph: Graph, tmp
     assert set(facts(again)) == {fact for split in SPLITS for fact in facts(graph, split)}
 
 
-def test_one_file_may_be_split_on_the_way(tmp_path: Path, write_folder) -> None:
-    text = "".join(f"e{i % 13}\tr\te{i % 17}\n" for i in range(221))
-    file = write_folder({"facts.tsv": text}) / "facts.tsv"
-    assert len(harmonium.convert(file, tmp_path / "whole").test) == 0
-    assert not (tmp_path / "whole" / "test.tsv").exists()
-    harmonium.convert(file, tmp_path / "split", test=0.2, seed=3)
-    assert facts(load(tmp_path / "split"), "test") == facts(load(file, test=0.2, valid=0, seed=3), "test") != []
-
-
 def test_nothing_is_overwritten_unless_asked(graph: Graph, tmp_path: Path) -> None:
     harmonium.convert(graph, tmp_path / "out")
     (tmp_path / "out" / "mine.md").write_text("keep me")
@@ -112,26 +103,6 @@ def test_files_of_others_are_named_and_kept(graph: Graph, tmp_path: Path, name: 
     with pytest.raises(HarmoniumError, match=f"{name}: not written by harmonium"):
         harmonium.convert(graph, tmp_path, to, overwrite=True)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
-
-
-def test_scripts_beside_a_graph_stay(graph: Graph, tmp_path: Path) -> None:
-    others = {"train.py": "a", "test.sh": "b", "valid.ipynb": "c", "relation.md": "d", "train.pt": "e"}
-    for name, text in others.items():
-        (tmp_path / name).write_text(text)
-    for to in FOLDERS:
-        harmonium.convert(graph, tmp_path, to, overwrite=True)
-        same(as_read_from(to, graph), load(tmp_path))
-        assert {name: (tmp_path / name).read_text() for name in others} == others
-
-
-def test_a_file_changed_after_it_was_written_is_the_users(graph: Graph, tmp_path: Path) -> None:
-    harmonium.convert(graph, tmp_path / "out")
-    with (tmp_path / "out" / "train.tsv").open("a") as file:
-        file.write("a\tfact\tof mine\n")
-    before = (tmp_path / "out" / "train.tsv").read_bytes()
-    with pytest.raises(HarmoniumError, match="train.tsv: not written by harmonium, or changed since"):
-        harmonium.convert(graph, tmp_path / "out", overwrite=True)
-    assert (tmp_path / "out" / "train.tsv").read_bytes() == before
 
 
 def test_what_cannot_be_written_is_said_before_reading(tmp_path: Path) -> None:

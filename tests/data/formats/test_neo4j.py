@@ -19,7 +19,7 @@ from graph_checks import facts
 from harmonium.data.datasets import graph_name, is_server, load
 from harmonium.data.formats.neo4j import bolt_session
 from harmonium.data.formats.neo4j import server as neo4j_server
-from harmonium.data.formats.neo4j.address import Neo4jAddress, facts_query, quoted, without_user
+from harmonium.data.formats.neo4j.address import Neo4jAddress, quoted, without_user
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits
 
@@ -95,14 +95,6 @@ def test_a_password_in_an_address_is_refused_and_never_shown(address: str, tmp_p
     assert not any(b"s3cret" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
 
 
-def test_names_cannot_leave_their_quotes_in_cypher() -> None:
-    assert quoted("A`B") == "`A``B`"
-    query = facts_query(Neo4jAddress.parse("bolt://h?id=a`}) DETACH DELETE n //&name=b`c&label=L') DELETE h //"))
-    assert "h.`a``}) DETACH DELETE n //` AS head" in query
-    assert "coalesce(h.`b``c`)" in query
-    assert "DELETE h" not in query  # labels are a parameter
-
-
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
@@ -129,13 +121,6 @@ def test_a_query_may_return_nodes_and_relationships() -> None:
         assert facts(graph, "train") == [("7", "KNOWS", "b")]
         assert graph.names_of(graph.train) == [("Ada", "KNOWS", "Bob")]
     assert server.queries == ["MATCH (n)-[r]->(m) RETURN n, r, m"]
-
-
-def test_many_rows_are_streamed() -> None:
-    rows = [[f"e{i}", "r", f"e{i + 1}", None, None] for i in range(25_000)]
-    with bolt_server(lambda query, parameters: (COLUMNS, rows)) as server:
-        graph = read(server.address)
-    assert len(graph.train) == 25_000 and graph.n_entities == 25_001
 
 
 def test_rows_that_are_no_facts_are_errors_or_skipped() -> None:
@@ -179,12 +164,6 @@ def test_errors_of_the_server_name_the_address(monkeypatch: pytest.MonkeyPatch) 
         pytest.raises(HarmoniumError, match="no facts|no triples in it"),
     ):
         read(server.address)
-
-
-def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "neo4j", None)
-    with pytest.raises(HarmoniumError, match=r"pip install 'harmonium\[neo4j\]'"):
-        list(bolt_session.read_rows({"url": "bolt://h", "labels": [], "names": []}, "", {}, True))
 
 
 # Hostile servers and internal addresses ------------------------------------------------------------------------------

@@ -77,13 +77,6 @@ def test_rdf_literals_may_be_kept(turtle: Path, tmp_path: Path) -> None:
     assert set(again.entities.labels) == set(graph.entities.labels)
 
 
-def test_last_parts_of_iris_are_names_when_they_tell_apart(write_folder) -> None:
-    lines = [f"<{BASE}a/x> <{BASE}r#p> <{BASE}b/x> .", f"<{BASE}a/x> <{BASE}r#p> <{BASE}only%20one> ."]
-    graph = whole(write_folder({"f.nt": "\n".join(lines)}) / "f.nt")
-    assert graph.entities.labels == [f"{BASE}a/x", f"{BASE}b/x", "only one"]
-    assert graph.relations.labels == ["p"]
-
-
 def test_statements_about_statements_are_skipped_and_counted(write_folder) -> None:
     text = "<a:s> <a:says> <<( <a:x> <a:r> <a:y> )>> .\n<a:s> <a:r> <a:x> .\n"
     graph = whole(write_folder({"f.nt": text}) / "f.nt")
@@ -129,14 +122,6 @@ def test_predictions_are_described_with_probability_and_run(tmp_path: Path, endi
     assert (first["s"].value, identifier(first["o"]), float(first["p"].value)) == (Q72, "New York", 0.75)
     assert (identifier(second["s"]), second["o"].value, second["run"].value) == ("a", "5", "runs/demo")
     assert not list(store.quads_for_pattern(ox.NamedNode(Q72), None, None))  # described, not asserted
-
-
-def test_predictions_need_a_format_and_as_many_probabilities(tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match=r"written as \.nt or \.ttl"):
-        rdf.write_predictions(tmp_path / "p.csv", [], [], "run")
-    with pytest.raises(ValueError):
-        rdf.write_predictions(tmp_path / "p.nt", [("a", "r", "b")], [], "run")
-    assert list(tmp_path.iterdir()) == []
 
 
 # A SPARQL endpoint -----------------------------------------------------------------------------------------------
@@ -194,13 +179,6 @@ def test_sparql_queries_of_your_own(endpoint: str) -> None:
         f"sparql:{endpoint}", Options(query=limited.removesuffix("LIMIT 1"), allow_internal=True), page=1
     )
     assert unordered.notes[0].kind == "unordered pages"
-
-
-def test_sparql_pages_that_repeat_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{name: {"type": "uri", "value": f"a:{name}"} for name in ("s", "p", "o")}]
-    monkeypatch.setattr(sparql, "_select", lambda *_: (["s", "p", "o"], rows))
-    with pytest.raises(HarmoniumError, match="the same rows come again at OFFSET 1; end the query with a LIMIT"):
-        load("sparql:http://127.0.0.1/query")
 
 
 WRONG_QUERIES = {

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import networkx
-import pandas
 import polars
 import pyoxigraph as ox
 import pytest
@@ -58,13 +55,6 @@ def test_what_rdf_says_about_a_fact_or_its_graph_is_its_weight(name: str, tmp_pa
     assert graph.n_relations == 1 and graph.n_entities == 3
 
 
-def test_statements_of_rdf_star_do_not_hide_bad_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.nt").write_text(SOURCES["star.nt"] + "nonsense\n")
-    with pytest.raises(HarmoniumError, match="not N-Triples"):
-        whole(tmp_path / "a.nt")
-    assert whole(tmp_path / "a.nt", on_bad="skip").train.weights().tolist() == [0.3, 1.0]
-
-
 @pytest.mark.parametrize("option", ["trust", "http://e/trust", "<http://e/trust>"])
 def test_the_predicate_of_weights_can_be_chosen(option: str, tmp_path: Path) -> None:
     text = f"{PREFIX} :a :r :b {{| :trust 0.3 ; :confidence 0.9 |}} . :b :r :c ."
@@ -85,13 +75,6 @@ def test_a_weight_that_is_none_is_an_error_that_names_the_fact(value: str, tmp_p
     (tmp_path / "a.ttl").write_text(f"{PREFIX} :a :r :b {{| :confidence {value} |}} .")
     with pytest.raises(HarmoniumError, match="weight of http://e/a http://e/r http://e/b is .* not a finite number"):
         whole(tmp_path / "a.ttl")
-
-
-def test_a_property_of_an_entity_is_no_weight(tmp_path: Path) -> None:
-    (tmp_path / "a.ttl").write_text(f"{PREFIX} :a :r :b ; :weight 80 .")
-    graph = whole(tmp_path / "a.ttl")
-    assert graph.train.weight is None and [note.kind for note in graph.notes] == ["skipped"]
-    assert len(whole(tmp_path / "a.ttl", literals="keep").train) == 2
 
 
 def test_statements_added_one_by_one_have_weights_too() -> None:
@@ -152,21 +135,6 @@ def test_one_file_keeps_weights(graph: Graph, tmp_path: Path, ending: str) -> No
 def test_formats_of_ids_say_that_weights_are_left_out(graph: Graph, tmp_path: Path, to: str) -> None:
     assert "no weights" in str(harmonium.convert(graph, tmp_path / "out", to).notes[-1])
     assert load(tmp_path / "out").train.weight is None
-
-
-ROWS = {"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", "c"], "trust": [0.3, 1.0]}
-
-
-def as_networkx() -> Any:
-    edges = networkx.MultiDiGraph()
-    for head, relation, tail, trust in zip(*ROWS.values(), strict=True):
-        edges.add_edge(head, tail, relation=relation, trust=trust)
-    return edges
-
-
-@pytest.mark.parametrize("source", [ROWS, pandas.DataFrame(ROWS), polars.DataFrame(ROWS), as_networkx()])
-def test_weights_from_memory(source: Any) -> None:
-    assert whole(source, weight_column="trust").train.weights().tolist() == [0.3, 1.0]
 
 
 # Given twice ---------------------------------------------------------------------------------------------------------

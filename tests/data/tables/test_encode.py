@@ -10,19 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
-from graph_checks import everything, memory_growth
+from graph_checks import memory_growth
 from harmonium.data import compressed, growing_column, repeats
 from harmonium.data import split as split_module
 from harmonium.data.datasets import load
 from harmonium.data.formats import csv, parquet
-from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.growing_column import GrowingColumn, select_triples
-from harmonium.data.repeats import find_repeats
+from harmonium.data.graph import SPLITS
+from harmonium.data.growing_column import GrowingColumn
 from harmonium.data.tables.encode import NameEncoder
-from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
 
 
@@ -80,20 +77,6 @@ def test_a_graph_in_small_parts_is_the_graph_by_hand(tmp_path: Path, seed: int, 
     assert [(note.kind, note.split, note.count) for note in graph.notes] == notes
 
 
-def test_small_parts_and_large_ones_give_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "facts.tsv"
-    file.write_text("".join("\t".join(fact) + "\n" for fact in lines(300, seed=1)), encoding="utf-8")
-
-    def made() -> tuple[Graph, Graph]:
-        return load(file, valid=0, test=0), load(file, seed=3, valid=0.1, test=0.2)
-
-    large = made()
-    set_sizes(monkeypatch, block=64, in_memory=100, chunk=11)
-    for one, other in zip(large, made(), strict=True):
-        assert everything(one) == everything(other)
-    assert len(large[1].test) > 10
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_tables_in_small_parts_have_their_splits_and_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, in_small_parts: None
@@ -139,24 +122,6 @@ def test_a_wrong_line_of_a_late_part_is_named(tmp_path: Path, in_small_parts: No
 rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=60)
 
 
-@given(rows=rows, chunk=st.integers(1, 20), in_memory=st.integers(8, 300))
-def test_repeated_triples_are_those_that_stood_before(
-    rows: list[tuple[int, int, int]], chunk: int, in_memory: int
-) -> None:
-    triples = Triples.from_rows([list(row) for row in rows])
-    with pytest.MonkeyPatch.context() as patch:
-        set_sizes(patch, in_memory=in_memory, chunk=chunk)
-        repeated = find_repeats(triples)
-        assert repeated.tolist() == [row in rows[:i] for i, row in enumerate(rows)]
-        assert select_triples(triples, ~repeated).to_rows().tolist() == [list(row) for row in dict.fromkeys(rows)]
-
-
-def test_triples_with_one_hash_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "hash_ids", torch.zeros_like)
-    rows = [[0, 0, 1], [1, 0, 0], [0, 0, 1], [2, 1, 0], [1, 0, 0]]
-    assert find_repeats(Triples.from_rows(rows)).tolist() == [False, False, True, False, True]
-
-
 @pytest.mark.parametrize("in_memory", [0, 40, 1 << 20])
 def test_a_column_is_all_that_was_added(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
     set_sizes(monkeypatch, in_memory=in_memory)
@@ -180,15 +145,6 @@ def test_names_are_numbered_as_they_come() -> None:
     assert list(encoder.names()) == list(expected)
     assert list(NameEncoder().names()) == []
     assert len(NameEncoder().encode(pl.Series([], dtype=pl.String))) == 0
-
-
-def test_names_with_one_hash_are_an_error() -> None:
-    """Two hashes are compared, so that a collision is never taken for one name."""
-    encoder = NameEncoder()
-    encoder.encode(pl.Series(["a"]))
-    encoder.keys[:] = pl.Series(["b"]).hash(0).to_numpy()
-    with pytest.raises(HarmoniumError, match="same 64-bit hash"):
-        encoder.encode(pl.Series(["c", "b"]))
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells")

@@ -21,7 +21,6 @@ from small import make_graph
 
 COLUMNS = ("head", "relation", "tail")
 ROWS = [("e1", "r0", "?"), ("", "r1", "e2"), ("e, 3", "r0", "e4")]
-TABLE = pl.DataFrame(ROWS, schema=COLUMNS, orient="row")
 TSV = "".join("\t".join(row) + "\r\n\n" for row in ROWS)
 CSV = "s;p;extra;o\n" + "".join(f'"{h}" ; {r};7;"{t}"\n' for h, r, t in ROWS)
 JSON = "".join(json.dumps({"head": h or None, "relation": r, "tail": t, "more": []}) + "\n" for h, r, t in ROWS)
@@ -42,15 +41,6 @@ def test_rows_are_the_same_in_every_format(tmp_path: Path, name: str, content: s
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
     expected = [(f"{path}:{line}", dict(zip(COLUMNS, row, strict=True))) for line, row in zip(lines, ROWS, strict=True)]
     assert list(read_rows(path)) == expected
-
-
-def test_rows_of_parquet_have_numbers(tmp_path: Path) -> None:
-    path, cells = tmp_path / "q.parquet", [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
-    TABLE.with_columns(more=1).write_parquet(path)
-    assert list(read_rows(path)) == [(f"{path}: row {n}", row) for n, row in enumerate(cells, start=1)]
-    TABLE.rename({"head": "who"}).write_parquet(path)
-    with pytest.raises(HarmoniumError, match="q.parquet: expected columns head, .* found who"):
-        list(read_rows(path))
 
 
 def test_facts_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +126,3 @@ def test_questions_may_lack_the_column_that_is_asked_for() -> None:
     with pytest.raises(HarmoniumError, match="expected columns"):
         list(read_triples(frame, make_graph()))
     assert fact_table(frame, are_questions=True)["tail"].to_list() == [None, None]
-
-
-def test_a_header_in_other_words_is_asked_about(tmp_path: Path) -> None:
-    (tmp_path / "f.csv").write_text("film,tie,thing\n" + "".join(",".join(row) + "\n" for row in FACTS))
-    for source in (tmp_path / "f.csv", [("film", "tie", "thing"), *FACTS]):
-        with pytest.raises(HarmoniumError, match=r"1: no entity named 'film'.*if this row is a header, say --header"):
-            list(read_triples(source, make_graph()))
-        (triples,) = read_triples(source, make_graph(), header=True)
-        assert make_graph().names_of(triples) == FACTS

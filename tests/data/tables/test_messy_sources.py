@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import networkx
 import numpy
 import pandas
 import polars as pl
@@ -157,41 +156,6 @@ def test_bytes_that_are_no_text_are_counted(tmp_path: Path, name: str) -> None:
     assert (len(graph.train), kinds(graph, "skipped rows")) == (6, [1])
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
-def test_bytes_that_a_given_encoding_does_not_have_are_skipped(tmp_path: Path, encoding: str) -> None:
-    texts = [f"{head},{relation},{tail}\n".encode(encoding) for head, relation, tail in GOOD]
-    bad = (
-        b"a,\x81,b\n" if encoding == "cp1252" else "a,".encode("utf-16")[2:] + b"\x00\xd8" + ",b\n".encode("utf-16")[2:]
-    )
-    (tmp_path / "facts.csv").write_bytes(
-        b"".join([texts[0], bad, *(text.removeprefix(b"\xff\xfe") for text in texts[1:])])
-    )
-    with pytest.raises(HarmoniumError, match=rf":2: not {encoding} text"):
-        whole(tmp_path / "facts.csv", encoding=encoding)
-    assert facts(whole(tmp_path / "facts.csv", encoding=encoding, on_bad="skip")) == GOOD
-
-
-def test_folders_of_ids_are_messy_too(write_folder) -> None:
-    names = "a\t0\nb\t1\nc \t2\n  c\t3\n"
-    train = "0\t1\t0\n1\t2\t0\n7\t1\t0\n1\tx\t0\n1\t2\n3\t0\t0\n"
-    files = {"entity2id.txt": f"4\n{names}", "relation2id.txt": "1\nr\t0\n", "train2id.txt": f"6\n{train}"}
-    folder = write_folder(files, "openke")
-    with pytest.raises(
-        HarmoniumError, match=r"train2id.txt:4: head 7 is not an id .*3 rows cannot be used.*--on-bad skip"
-    ):
-        load(folder)
-    graph = load(folder, on_bad="skip")
-    assert facts(graph) == [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")]
-    assert (kinds(graph, "cleaned"), sum(kinds(graph, "skipped rows"))) == ([2], 3)
-    libkge = {
-        "entity_ids.del": "".join(f"{line.split(chr(9))[1]}\t{line.split(chr(9))[0]}\n" for line in names.splitlines()),
-        "relation_ids.del": "0\tr\n",
-        "train.del": "0\t0\t1\n1\t0\t2\n7\t0\t1\nx\t0\t0\n3\t0\t0\n",
-    }
-    graph = load(write_folder(libkge, "libkge"), on_bad="skip")
-    assert facts(graph) == [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")]
-
-
 @pytest.mark.parametrize("to", ["nt", "openke", "libkge", "graph"])
 @pytest.mark.parametrize("option", [{"columns": "1,2,3"}, {"weight_column": "4"}, {"delimiter": ";"}, {"header": True}])
 def test_options_of_tables_are_refused_where_there_is_none(tmp_path: Path, to: str, option: dict[str, Any]) -> None:
@@ -238,13 +202,6 @@ def test_names_are_the_same_in_every_source(tmp_path: Path, source: Source, titl
     assert "S\u00e3o Paulo" in next(note.text for note in graph.notes if note.kind == "cleaned")
 
 
-def test_names_of_networkx_nodes_are_the_same() -> None:
-    graph = networkx.MultiDiGraph()
-    for head, relation, tail in MESSY:
-        graph.add_edge(head, tail, predicate=relation)
-    assert sorted(facts(whole(graph))) == sorted(CLEAN)
-
-
 # Headers ---------------------------------------------------------------------------------------------------------
 
 
@@ -257,16 +214,6 @@ def test_a_header_is_no_fact_in_any_source(tmp_path: Path, source: Source, title
     assert facts(graph) == GOOD
     told = whole(source(tmp_path, titles, GOOD), header=False)
     assert (facts(told)[0], len(told.train), told.notes) == (tuple(titles), 6, ())
-
-
-@each_untitled
-def test_a_header_that_shares_a_name_is_recognised_by_its_words(tmp_path: Path, source: Source) -> None:
-    """Films are entities below, so that the first row shares a name with others."""
-    rows = [*GOOD, ("d", "q", "film"), ("c", "q", "film")]
-    graph = whole(source(tmp_path, ("film", "relation", "genre"), rows))
-    assert len(graph.train) == 7
-    (note,) = [note for note in graph.notes if note.kind == "header"]
-    assert "read as a header (film, relation, genre)" in note.text and "--no-header" in note.text
 
 
 @each_untitled
@@ -324,24 +271,6 @@ def test_a_column_by_name_needs_no_other_names(tmp_path: Path, source: Source, o
     assert facts(graph)[: len(GOOD)] == GOOD
 
 
-def test_attributes_of_networkx_are_columns() -> None:
-    graph = networkx.DiGraph()
-    graph.add_node("a", kind="person", title="Ann")
-    graph.add_edge("a", "b", tie="r", trust=0.5)
-    graph.add_edge("b", "a", tie="q", trust=-1)
-    options = {
-        "columns": "0,tie,1",
-        "label_columns": "title,title",
-        "type_columns": "kind,kind",
-        "weight_column": "trust",
-    }
-    with pytest.raises(HarmoniumError, match=r"edge \(b, a\): the weight \(column 'trust'\) is not a finite number"):
-        whole(graph, **options)
-    read = whole(graph, on_bad="skip", **options)
-    assert facts(read) == [("a", "r", "b"), ("a", "type", "person")]
-    assert read.entities.name(0) == "Ann"
-
-
 @each_titled
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf", "much", "", None])
 def test_a_weight_that_is_none_is_a_bad_row(tmp_path: Path, source: Source, weight: str | None) -> None:
@@ -355,59 +284,12 @@ def test_a_weight_that_is_none_is_a_bad_row(tmp_path: Path, source: Source, weig
     assert (facts(graph), kinds(graph, "skipped rows")) == (GOOD, [1])
 
 
-def test_weights_stay_with_their_facts(tmp_path: Path) -> None:
-    rows = [(f"e{i % 17}", "r", f"e{i % 13}", i) for i in range(200)]
-    graph = load(pl.DataFrame(rows, schema=["s", "p", "o", "n"], orient="row"), weight_column="n", test=0.2, valid=0.2)
-    expected = {(head, tail): float(n) for head, _, tail, n in reversed(rows)}  # of repeated facts the first
-    convert(graph, tmp_path / "facts.graph")
-    for read in (graph, load(tmp_path / "facts.graph")):
-        for split, triples in read.splits.items():
-            assert len(triples) and triples.weight is not None
-            weights = {(h, t): w for (h, _, t), w in zip(facts(read, split), triples.weight.tolist(), strict=True)}
-            assert weights == {pair: expected[pair] for pair in weights}
-    convert(graph, tmp_path / "facts.csv")
-    again = load(tmp_path / "facts.csv", weight_column="weight")
-    assert again.test.weight is not None and graph.test.weight is not None
-    assert again.test.weight.tolist() == graph.test.weight.tolist()
-
-
 @each_titled
 def test_unused_columns_are_named(tmp_path: Path, source: Source) -> None:
     graph = whole(source(tmp_path, ("head", "since", "relation", "tail", "trust"), [("a", 1, "r", "b", 2)]))
     (note,) = graph.notes
     assert (note.kind, note.count) == ("unused columns", 2)
     assert "columns not used: since, trust" in note.text and "--weight-column" in note.text
-
-
-@each_titled
-def test_titles_that_say_nothing_are_read_in_order_with_a_note(tmp_path: Path, source: Source) -> None:
-    """They may be the first fact of a table without a header."""
-    graph = whole(source(tmp_path, ("film", "tie", "thing"), GOOD), header=True)
-    assert facts(graph) == GOOD
-    (note,) = graph.notes
-    assert "columns film, tie, thing are read as head, relation and tail" in note.text
-
-
-@each_titled
-def test_columns_may_be_given_by_slot(tmp_path: Path, source: Source) -> None:
-    data = source(tmp_path, ("x", "y", "z", "n"), [(r, t, h, f"name of {h}") for h, r, t in GOOD])
-    graph = whole(data, columns={"head": "z", "relation": "x", "tail": "y"}, label_columns={"head": "n"})
-    assert facts(graph) == GOOD
-    assert graph.entities.name(0) == "name of a"
-    with pytest.raises(HarmoniumError, match="columns are given for head, relation, tail, not for 'subject'"):
-        whole(data, columns={"subject": "z"})
-
-
-def test_bytes_of_parquet_are_names_where_they_are_text(tmp_path: Path) -> None:
-    cells = [b"a", b"b", b"\xff"]
-    frame = pl.DataFrame(
-        {"head": cells, "relation": ["r"] * 3, "tail": ["x"] * 3}, schema_overrides={"head": pl.Binary}
-    )
-    frame.write_parquet(tmp_path / "facts.parquet")
-    for source in (frame, tmp_path / "facts.parquet"):
-        with pytest.raises(HarmoniumError, match="row 3: the head is empty"):
-            whole(source)
-        assert facts(whole(source, on_bad="skip")) == [("a", "r", "x"), ("b", "r", "x")]
 
 
 SPELLINGS = [
@@ -431,15 +313,6 @@ def test_usual_titles_are_recognised(tmp_path: Path, source: Source, titles: Seq
     turned = [titles[2], titles[0], titles[1]]
     if titles != ("h", "r", "t"):  # initials count only in this order
         assert facts(whole(source(tmp_path, turned, [(t, h, r) for h, r, t in GOOD]))) == GOOD
-
-
-def test_labels_beside_identifiers_are_recognised(tmp_path: Path) -> None:
-    titles = ("subject_id", "subject_label", "predicate", "object_id", "object_label")
-    rows = [("Q1", "Ann", "knows", "Q2", "Ben"), ("Q2", "Ben", "knows", "Q3", "")]
-    for source in TITLED.values():
-        graph = whole(source(tmp_path, titles, rows))
-        assert facts(graph) == [("Q1", "knows", "Q2"), ("Q2", "knows", "Q3")]
-        assert graph.entities.labels == ["Ann", "Ben", "Q3"]
 
 
 @each_titled
@@ -478,19 +351,3 @@ def test_one_fact_and_odd_values() -> None:
         whole({"head": ["a", "b"], "relation": ["r"], "tail": ["b"]})
     with pytest.raises(HarmoniumError, match="no facts can be made of a int; give a name"):
         whole(3)
-
-
-def test_columns_of_an_untitled_frame_are_its_labels_or_numbers() -> None:
-    frame = pandas.DataFrame([(t, h, r) for h, r, t in GOOD])
-    for columns in ([1, 2, 0], "2,3,1"):
-        assert facts(whole(frame, columns=columns)) == GOOD
-    with pytest.raises(HarmoniumError, match="no column '0'; there are 1, 2, 3"):
-        whole(GOOD, columns=[0, 1, 2])
-
-
-def test_a_delimiter_has_several_names(tmp_path: Path) -> None:
-    (tmp_path / "facts.csv").write_text("a|r|b,c\nb|r|c,d\n")
-    for name in ("delimiter", "separator", "sep"):
-        assert facts(whole(tmp_path / "facts.csv", **{name: "|"}))[0] == ("a", "r", "b,c")
-    with pytest.raises(HarmoniumError, match="give the delimiter once"):
-        whole(tmp_path / "facts.csv", sep="|", delimiter=",")

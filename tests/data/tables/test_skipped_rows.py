@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import networkx
 import pandas
 import polars as pl
 import pytest
@@ -71,14 +70,6 @@ def test_every_row_that_can_be_read_is_read(tmp_path: Path) -> None:
         whole(file)
 
 
-def test_at_most_three_examples_are_shown(tmp_path: Path) -> None:
-    file = tmp_path / "facts.tsv"
-    file.write_text("".join(f"a{i}\tr\tb\n" for i in range(20)) + "a\tr\n" * 7)
-    (note,) = whole(file, on_bad="skip").notes
-    assert note.count == 7
-    assert note.text.endswith(": facts.tsv:21 (a r), facts.tsv:22 (a r), facts.tsv:23 (a r), ...")
-
-
 ROWS = [*GOOD[:2], ("", "r", "b"), ("c", " ", "b"), ("c", "q", None), *GOOD[2:]]
 
 
@@ -103,26 +94,6 @@ def test_empty_cells_are_skipped_in_every_format(tmp_path: Path, kind: str) -> N
     assert skipped(graph) == dict.fromkeys([f"the {column} is empty" for column in columns], 1)
     with pytest.raises(HarmoniumError, match="(:| row )3: the head is empty"):
         whole(source)
-
-
-def test_edges_without_a_relation_are_skipped() -> None:
-    graph = networkx.DiGraph([("a", "b", {"relation": "r"}), ("b", "c", {"relation": "r"}), ("c", "a")])
-    read = whole(graph, on_bad="skip")
-    assert facts(read) == [("a", "r", "b"), ("b", "r", "c")]
-    assert skipped(read) == {"no relation": 1}
-
-
-def test_lines_of_json_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
-    file = tmp_path / "facts.jsonl"
-    good = '{"subject": "a", "predicate": "r", "object": 7, "since": [1]}\n'
-    file.write_text(
-        good + '{"subject": "a", "pred\n"a r b"\n\n' + good.replace("7", "[8]") + good.replace("7", "9") * 2
-    )
-    graph = whole(file, on_bad="skip")
-    assert facts(graph) == [("a", "r", "7"), ("a", "r", "9")]
-    assert skipped(graph) == {"not JSON": 1, "not an object": 1, "the tail (column 'object') is empty": 1}
-    with pytest.raises(HarmoniumError, match=r"facts\.jsonl:2: not JSON; each line is an object"):
-        whole(file)
 
 
 def test_a_table_with_splits_counts_each_row_once(tmp_path: Path) -> None:

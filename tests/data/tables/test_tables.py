@@ -12,9 +12,7 @@ import pandas
 import polars as pl
 import pytest
 
-import harmonium
 from graph_checks import facts, whole
-from harmonium.data.compressed import zstd
 from harmonium.data.datasets import load
 from harmonium.data.graph import SPLITS
 from harmonium.errors import HarmoniumError
@@ -96,12 +94,6 @@ def test_blanks_and_quotes_inside_quoted_cells_are_kept(write_folder, separator:
         assert facts(graph) == [(" ".join(names[0].split()), "r", " ".join(name.split())) for name in names[1:]]
 
 
-def test_a_cell_of_two_lines_keeps_its_quotes(write_folder) -> None:
-    text = '"one ""x"" , y\ntwo ""z"" , w" ,r,"b" \nc,r,d\n'
-    graph = whole(write_folder({"facts.csv": text}) / "facts.csv", header=False)
-    assert facts(graph) == [('one "x" , y two "z" , w', "r", "b"), ("c", "r", "d")]
-
-
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_line_breaks_in_names_become_blanks_with_a_note(tmp_path: Path, ending: str) -> None:
     rows = [("a\nb", "r", "c\td"), ("a b", "r", "e\u2028f"), ("g", "r\r\ns", "h")]
@@ -168,11 +160,6 @@ def test_a_spreadsheet_is_refused_with_advice(tmp_path: Path) -> None:
         load(tmp_path / "book.xlsx")
 
 
-def test_csv_with_header_false_takes_every_line(write_folder) -> None:
-    file = write_folder({"facts.csv": "head,relation,tail\nb,r,c\n"}) / "facts.csv"
-    assert facts(whole(file, header=False)) == [("head", "relation", "tail"), ("b", "r", "c")]
-
-
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 @pytest.mark.parametrize("on_bad", ["error", "skip"])
 def test_a_header_in_other_words_is_no_fact(write_folder, kind: str, on_bad: str) -> None:
@@ -207,13 +194,6 @@ def test_csv_folders_have_splits_and_names(write_folder) -> None:
     graph = load(write_folder(files))
     assert [facts(graph, split) for split in SPLITS] == [[("a", "r", "b")], [("b", "r", "a")], [("c", "r", "a")]]
     assert graph.entities.name(0) == "Anna"
-
-
-def test_a_tsv_with_a_header_may_have_more_columns(write_folder) -> None:
-    text = 'head\tscore\trelation\ttail\n"a"\t1\tr\tb\n'
-    assert facts(whole(write_folder({"facts.tsv": text}) / "facts.tsv")) == [('"a"', "r", "b")]
-    folder = write_folder({"train.txt.zst": zstd.compress(b"head\trelation\ttail\na\tr\tb\n")}, "packed")
-    assert facts(load(folder)) == [("a", "r", "b")]
 
 
 def test_a_split_column_assigns_facts(write_folder) -> None:
@@ -255,14 +235,6 @@ def test_options_are_checked(options: dict[str, str], message: str) -> None:
         load("atlas", **options)
 
 
-def test_names_of_several_lines_become_one(write_folder, tmp_path: Path) -> None:
-    """Elsewhere a name is a line: it must survive being saved and loaded."""
-    graph = whole(write_folder({"facts.csv": 'head,relation,tail,head_name\n"a\nb",r,"c\td","A\r\nB"\n'}) / "facts.csv")
-    assert facts(graph) == [("a b", "r", "c d")]
-    harmonium.convert(graph, tmp_path / "saved.graph")
-    assert load(tmp_path / "saved.graph").entities.labels == ["A B", "c d"]
-
-
 # Parquet ---------------------------------------------------------------------------------------------------------
 
 
@@ -280,15 +252,6 @@ def test_parquet_files_and_folders(tmp_path: Path) -> None:
 
 # In memory -------------------------------------------------------------------------------------------------------
 
-COLUMNS = {"tail": ["b", "c", "a"], "when": [1, 2, 3], "head": ["a", "b", "c"], "relation": ["r", "r", "q"]}
-RING = [("a", "r", "b"), ("b", "r", "c"), ("c", "q", "a")]
-
-
-@pytest.mark.parametrize("kind", [pandas.DataFrame, pl.DataFrame, pl.LazyFrame])
-def test_frames_by_column_names(kind: type) -> None:
-    assert facts(whole(kind(COLUMNS))) == RING
-    assert facts(whole(kind(COLUMNS), columns="tail,relation,head"))[0] == ("b", "r", "a")
-
 
 def test_pandas_frames_of_any_type() -> None:
     frame = pandas.DataFrame([[1, "r", 2.5], [2, "r", 3.0]])
@@ -300,18 +263,6 @@ def test_pandas_frames_of_any_type() -> None:
         whole(pandas.DataFrame([["a", "r", "b"]], columns=["x", "x", "y"]))
     with pytest.raises(HarmoniumError, match="no triples in it"):
         whole(pandas.DataFrame({"head": [], "relation": [], "tail": []}))
-
-
-def test_a_frame_is_split_unless_it_says_how() -> None:
-    n = 200
-    columns = {"head": [f"e{i % 20}" for i in range(n)], "relation": ["r"] * n, "tail": [f"e{i % 7}" for i in range(n)]}
-    graph = load(pl.DataFrame(columns), test=0.3, seed=2)
-    assert len(graph.test) > 0
-    given_splits = load(pl.DataFrame(columns | {"split": ["train"] * 150 + ["test"] * 50}))
-    assert (len(given_splits.valid), "e1" in given_splits.entities.ids) == (0, True)
-    assert load(graph) is graph
-    with pytest.raises(HarmoniumError, match="no facts can be made of a int; give a name"):
-        load(3)
 
 
 def test_networkx_edges_are_facts() -> None:
@@ -331,9 +282,3 @@ def test_networkx_edges_are_facts() -> None:
         whole(simple)
     with pytest.raises(HarmoniumError, match="undirected graph has no heads and tails"):
         whole(networkx.Graph([(1, 2)]))
-
-
-def test_a_model_is_trained_on_a_frame() -> None:
-    frame = pandas.DataFrame(COLUMNS | {"split": ["train"] * 3})
-    run = harmonium.train(frame, "paper", overrides=["train.epochs=1", "model.entity_dim=4"])
-    assert (run.config.data, run.graph.n_entities) == ("frame", 3)
