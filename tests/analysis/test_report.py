@@ -30,6 +30,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
 from harmonium.model.harmony import Harmony
+from harmonium.paper import figures as paper_figures
 from harmonium.paper.dynamics import dynamics
 from harmonium.paper.figures import dynamics_figure, gain_figure
 from harmonium.paper.gain import gain
@@ -209,7 +210,8 @@ def test_an_example_has_tails_that_many_share_but_not_most() -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
     """Draw a figure and give back its axes."""
     kept, make = [], figures.new_figure
-    monkeypatch.setattr(figures, "new_figure", lambda *size: kept.append(make(*size)) or kept[-1])
+    for module in (figures, paper_figures):
+        monkeypatch.setattr(module, "new_figure", lambda *size: kept.append(make(*size)) or kept[-1])
 
     def draw(how: Callable[..., Path], *about: Any) -> list[Any]:
         assert how(*about, tmp_path / "figure.svg").stat().st_size > 1000

@@ -71,16 +71,12 @@ class OnNumbers(BaseEstimator, LinkPredictor):  # type: ignore[misc]
         self.n_features_in_ = X.shape[1]
         return self
 
-    def predict(self, X: Any) -> NDArray[np.bool_]:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        return super().predict(to_facts(validate_data(self, X, reset=False)))
+        return super().predict_proba(to_facts(validate_data(self, X, reset=False)))
 
     def score(self, X: Any, y: Any = None) -> float:
         return super().score(to_facts(validate_data(self, X, reset=False)))
-
-    @property
-    def predict_proba(self) -> Any:
-        raise AttributeError("twenty facts are too few for probabilities")
 
 
 def to_facts(X: NDArray[np.float64]) -> list[tuple[str, str, str]]:

@@ -128,7 +128,7 @@ def test_a_plugin_brings_a_composition(call, workspace: Path, tmp_path: Path) ->
 BAD = {
     "missing data": ("train --data nope", "no graph at 'nope'"),
     "wrong columns": ("train --data {space}/narrow", r"narrow/train\.txt:2: .*2 columns"),
-    "unknown name": ("predict {run} --head Person_7 --relation next", "'Person_7' among 40; did you mean 'person 7'"),
+    "unknown name": ("predict {run} --head persn_7 --relation next", "'persn_7' among 40; did you mean 'person 7'"),
     "existing out": ("train --data {space}/family --out {run}", "exists.*--out.*--overwrite"),
     "out is no run": ("train --data {space}/family --out {space}/family --overwrite", "not a run folder.*--out"),
     "not a run": ("evaluate {space}/family", r"family: no run\.json"),
