@@ -106,6 +106,19 @@ def test_evidence_adds_up_to_the_strengths(families, graph, number: int) -> None
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
+def test_evidence_adds_up_where_a_fact_is_hidden(families, graph, number: int) -> None:
+    """For the hidden answer itself and for another candidate."""
+    family = families[number]
+    for head, relation, tail in graph.train.to_rows()[::7].tolist():
+        for slot, given, answer in ((Slot.TAIL, head, tail), (Slot.HEAD, tail, head)):
+            strengths = family.strengths(slot, relation, np.array([given]), np.array([answer]))
+            for candidate in (answer, 5, 75):
+                evidence = family.evidence(slot, relation, given, candidate, answer)
+                total = sum(float(strength[0, candidate]) for strength in strengths)
+                assert sum(each.strength for each in evidence) == pytest.approx(total, abs=1e-9)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
 def test_a_hidden_fact_does_not_speak_for_itself(families, graph, number: int) -> None:
     family, train = families[number], graph.train
     for relation in range(graph.n_relations):

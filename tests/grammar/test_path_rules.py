@@ -70,7 +70,7 @@ def test_contributions_add_up_to_the_strength(hide: bool) -> None:
     for head, relation, tail in FACTS:
         if relation == 1 and head != tail:
             for slot, given, answer in ((Slot.TAIL, head, tail), (Slot.HEAD, tail, head)):
-                parts = RULES.contributions(slot, 1, given, answer, hide=hide)
+                parts = RULES.contributions(slot, 1, given, answer, answer if hide else None)
                 hidden = torch.tensor([answer]) if hide else None
                 total = RULES.strengths(slot, 1, torch.tensor([given]), hidden)[0, answer]
                 assert sum(part[3] for part in parts) == pytest.approx(total)

@@ -133,7 +133,7 @@ class OpenRun:
     @cached_property
     def evidence(self) -> Evidence:
         """What reasons are made of."""
-        return Evidence(self.graph, self.model)
+        return Evidence(self.graph, self.model, self.grammar)
 
 
 def open_run(run: Run | OpenRun | str | Path) -> OpenRun:

@@ -2,13 +2,13 @@
 
 Kinds of evidence: a rule (a known fact between the same two entities that often comes with the predicted one), a path of
 two known facts, similar entities (by the cosine of their vectors) of which the same is known, a frequent value. Counts
-are those of the graph. A reason is evidence beside the model's score: it says what speaks for a fact, not how the score
-came about (`explain` does).
+are those of the graph. In a run with a grammar a reason is the constraint that adds most to the harmony of the fact
+(constraint_reasons.py); in one without it is evidence beside the score: `explain` says how that came about.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from harmonium.answers.constraint_reasons import LAST, most_telling
 from harmonium.answers.two_step_paths import PathIndex
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
 from harmonium.data.relation_rules import Rules, mine_rules, relations_by_pair
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.family import readable
+from harmonium.grammar.grammar import Grammar
 from harmonium.model.gradient_graph import GradientGraph
 
 MIN_SHARE = 0.1  # of the cases in which a rule or a path holds
@@ -32,6 +35,7 @@ LIFT = 1.3  # by how much these must exceed the share of all entities
 MIN_FREQUENCY = 0.05  # of a frequent value
 FREQUENCY_WEIGHT = 0.9  # of frequency beside other evidence, which says more about this fact
 MAX_SCORES = 1 << 24  # similarities computed at once
+KINDS = {"paths": "path", "values": "value", "neighbours": "similar", "names": "name", "usual": "frequent"}
 NO_REASON = "no similar known fact: by the model's score alone"
 OTHER = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
 
@@ -40,13 +44,15 @@ OTHER = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
 class Reason:
     """Evidence for one fact."""
 
-    kind: str  # rule, path, similar, frequent or none
+    kind: str  # rule, path, value, similar, name, frequent or none
     strength: float  # 0 to 1: share of comparable cases in which it was right, shrunk where they are few
     text: str
 
 
 def find_reasons(known: Evidence, triples: Triples, progress: Callable[[int], None] | None = None) -> list[Reason]:
     """The strongest evidence for each fact: why it is likely, by what the graph knows."""
+    if known.grammar is not None:
+        return _of_constraints(known, known.grammar, triples, progress)
     best = [Reason("none", 0.0, NO_REASON)] * len(triples)
     for evidence in (_rules(known, triples), _paths(known, triples, progress), _similar(known, triples)):
         for row, reason in evidence:
@@ -58,7 +64,8 @@ def find_reasons(known: Evidence, triples: Triples, progress: Callable[[int], No
 class Evidence:
     """What reasons are made of: what a graph knows, in indexes that are built on first use, and vectors of entities."""
 
-    def __init__(self, graph: Graph, model: GradientGraph) -> None:
+    def __init__(self, graph: Graph, model: GradientGraph, grammar: Grammar | None = None) -> None:
+        self.grammar = grammar
         self.graph, self.model, self.facts = graph, model, graph.facts()
         self.n_entities, self.n_relations = graph.n_entities, graph.n_relations
         self.answers = {slot: graph.keep_known_answers(slot) for slot in OTHER}
@@ -93,10 +100,28 @@ class Evidence:
         return self.graph.entities.name(entity)
 
     def relation(self, relation: int) -> str:
-        """The name, or the last part of a path: release region for /film/film/release_region."""
-        name = self.graph.relations.name(relation)
-        is_path = name.startswith("/") or "://" in name
-        return (re.split(r"[/#]", name.rstrip("/#"))[-1].replace("_", " ") or name) if is_path else name
+        return readable(self.graph.relations.name(relation))
+
+
+# Constraints ----------------------------------------------------------------------------------------------------------
+
+
+def _of_constraints(
+    known: Evidence, grammar: Grammar, triples: Triples, progress: Callable[[int], None] | None
+) -> list[Reason]:
+    """What the constraints of the run say for each fact as an answer for its tail or, failing that, for its head."""
+    tellings = most_telling(grammar, Slot.TAIL, triples, known.facts, progress)
+    weak = [row for row, telling in enumerate(tellings) if telling is None or telling.family in LAST]
+    as_heads = most_telling(grammar, Slot.HEAD, triples[torch.tensor(weak, dtype=torch.int64)], known.facts)
+    for row, telling in zip(weak, as_heads, strict=True):
+        if telling is not None and (tellings[row] is None or telling.family not in LAST):
+            tellings[row] = telling
+    return [
+        Reason("none", 0.0, NO_REASON)
+        if telling is None
+        else Reason(KINDS[telling.family], 1 - math.exp(-telling.gain), telling.text)
+        for telling in tellings
+    ]
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------

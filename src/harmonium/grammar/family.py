@@ -12,6 +12,7 @@ add it to `FAMILIES` in grammar/grammar.py. `tests/grammar/test_families.py` che
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,6 +25,8 @@ from harmonium.data.triples import Slot
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
+UNCOUNTED = 0.5  # conviction of evidence that has no share of cases in which it is right
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -33,6 +36,13 @@ class Evidence:
     text: str  # a sentence for people, such as "11 of 12 entities with 'born in: Lyon' have this value"
     strength: float  # before its weight
     facts: tuple[tuple[int, int, int], ...] = ()  # (head, relation, tail) ids of facts of the graph
+    body: tuple[int, ...] = ()  # of a path rule
+
+
+def readable(relation: str) -> str:
+    """The name of a relation, or the last part of a path: release region for /film/film/release_region."""
+    is_path = relation.startswith("/") or "://" in relation
+    return (re.split(r"[/#]", relation.rstrip("/#"))[-1].replace("_", " ") or relation) if is_path else relation
 
 
 class Family(ABC):
@@ -52,5 +62,16 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
-        """What the constraints say about one candidate, one `Evidence` for each that supports it, in their order."""
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
+        """What the constraints say about one candidate, one `Evidence` for each that supports it, in their order.
+
+        `hidden`: an answer whose fact is treated as absent, as in `strengths`: a known fact is no evidence for itself.
+        """
+
+    def conviction(self, slot: Slot, relation: int, evidence: Evidence) -> float:
+        """How often what the evidence says is right, 0 to 1; may count over the whole graph, which `evidence` does not."""
+        return UNCOUNTED
+
+    def told(self, slot: Slot, relation: int, evidence: Evidence) -> str:
+        """The text of evidence as a reason by itself, with counts where there are any."""
+        return evidence.text

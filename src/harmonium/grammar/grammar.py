@@ -79,19 +79,15 @@ class Grammar(Scorer):
 
     def symbolic_of(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> Array:
         """(m, n_entities): the same for queries of one relation, where facts may be hidden; blocks bound the memory."""
-        weights = self.weights.of(slot, relation)[1:]
         total = np.zeros((len(given), self.n_entities))
         size = max(1, CELLS // self.n_entities)
         for start in range(0, len(given), size):
             rows = slice(start, start + size)
-            first = 0
-            for family in self.families:
-                of_family = weights[first : first + len(family.constraints)]
-                first += len(family.constraints)
-                if not of_family.any():  # idle here: it costs no time
+            for family, weights in self.weighted_families(slot, relation):
+                if not weights.any():
                     continue
                 strengths = family.strengths(slot, relation, given[rows], None if hidden is None else hidden[rows])
-                for weight, strength in zip(of_family, strengths, strict=True):
+                for weight, strength in zip(weights, strengths, strict=True):
                     total[rows] += weight * strength
         return total
 
@@ -135,19 +131,37 @@ class Grammar(Scorer):
         scores = weight.to(vectors.device) * vectors + exact.symbolic.to(vectors.device, vectors.dtype)
         yield Comparison.within_error(0, scores, exact)
 
-    def contributions(self, slot: Slot, relation: int, given: int, answer: int) -> list[Contribution]:
-        """What every constraint of the families adds to the harmony of one candidate; zero contributions are left out."""
-        weights = self.weights.of(slot, relation)[1:]
-        contributions, first = [], 0
-        for family in self.families:
-            of_family = dict(zip(family.constraints, weights[first : first + len(family.constraints)], strict=True))
-            first += len(family.constraints)
-            if any(of_family.values()):
-                for evidence in family.evidence(slot, relation, given, answer):
-                    weight = float(of_family.get(evidence.constraint, next(iter(of_family.values()))))  # a path rule
-                    if weight * evidence.strength:
-                        contributions.append(Contribution(family.name, evidence, weight))
+    def contributions(
+        self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None
+    ) -> list[Contribution]:
+        """What every constraint of the families adds to the harmony of one candidate; zero contributions are left out.
+
+        `hidden`: an answer whose fact is treated as absent, so that a known fact does not speak for itself.
+        """
+        numbers = range(len(self.families))
+        return [part for n in numbers for part in self.contributions_of(n, slot, relation, given, answer, hidden)]
+
+    def contributions_of(
+        self, number: int, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None
+    ) -> list[Contribution]:
+        """The same for one family, by its number."""
+        family, weights = list(self.weighted_families(slot, relation))[number]
+        if not weights.any():
+            return []
+        of_constraint = dict(zip(family.constraints, weights.tolist(), strict=True))
+        contributions = []
+        for evidence in family.evidence(slot, relation, given, answer, hidden):
+            weight = of_constraint.get(evidence.constraint, float(weights[0]))  # a path rule has that of all paths
+            if weight * evidence.strength:
+                contributions.append(Contribution(family.name, evidence, weight))
         return contributions
+
+    def weighted_families(self, slot: Slot, relation: int) -> Iterator[tuple[Family, Array]]:
+        """Each family with the weights of its constraints; all zero: it is idle here and costs no time."""
+        weights, first = self.weights.of(slot, relation)[1:], 0
+        for family in self.families:
+            yield family, weights[first : first + len(family.constraints)]
+            first += len(family.constraints)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Names(Family):
         fit = np.repeat(self._fit(slot, relation)[None], len(given), axis=0)
         return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit]
 
-    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         values = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]))]
         first, second = self.entities.name(given), self.entities.name(answer)
         common = (self.words[[given]].multiply(self.words[[answer]])).tocsr().indices

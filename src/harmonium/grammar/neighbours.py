@@ -66,15 +66,21 @@ class Neighbours(Family):
         cosines.data[cosines.indices == given[row]] = 0.0
         return cosines
 
-    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
-        cosines = self.similarities(np.array([given])).toarray().ravel()
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
+        queries, hiding = np.array([given]), None if hidden is None else np.array([hidden])
+        alike = self.similarities(queries) if hiding is None else self._without(slot, relation, queries, hiding)
+        cosines = alike.toarray().ravel()
         having = self.attributes.answers(slot, relation)[:, [answer]].toarray().ravel() * cosines
         best = [int(entity) for entity in (-having).argsort(kind="stable")[:NAMED] if having[entity] > 0]
         if not best:
             return []
         names = ", ".join(self.entities.name(entity) for entity in best)
-        strength = float(self.strengths(slot, relation, np.array([given]))[0][0, answer])
+        strength = float(self.strengths(slot, relation, queries, hiding)[0][0, answer])
         ends = [(entity, answer) if slot is Slot.TAIL else (answer, entity) for entity in best]
         facts = tuple((head, relation, tail) for head, tail in ends)
-        text = f"{int((having > 0).sum()):,} entities like {self.entities.name(given)} have it, such as {names}"
+        n_having, name = int((having > 0).sum()), self.entities.name(given)
+        like = f"{n_having:,} entities that share" if n_having != 1 else "an entity that shares"
+        text = f"{like} facts with {name} {'have' if n_having != 1 else 'has'} it: {names}"
+        if n_having > len(best):
+            text = f"{like} facts with {name} have it, such as {names}"
         return [Evidence(self.constraints[0], text, strength, facts)]

@@ -35,7 +35,7 @@ def build_families(graph: Graph, rules: PathRules, splits: Sequence[str] = SPLIT
     """All families, in the order of FAMILIES, over the facts of some splits; `rules` must walk over the same facts."""
     attributes = Attributes(graph.facts(splits), graph.n_entities, graph.n_relations)
     return [
-        Paths(rules, graph.relations),
+        Paths(rules, graph.entities, graph.relations),
         Values(attributes, graph.entities, graph.relations),
         Neighbours(attributes, graph.entities),
         Usual(attributes, EntityTypes.infer(graph, splits)),

@@ -8,7 +8,7 @@ Rules have weights of their own for heads and for tails. `PathRules.learn` finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,18 +155,18 @@ class PathRules(Scorer):
         return PathRules(steps, self.by_relation)
 
     def contributions(
-        self, slot: Slot, relation: int, given: int, answer: int, *, hide: bool = False
+        self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None
     ) -> list[Contribution]:
         """What each rule that reaches an answer adds to its strength, the largest first.
 
-        `hide`: as if the fact itself were not known, as in learning.
+        `hidden`: an answer whose fact is treated as absent, as in learning.
         """
         rules = self.by_relation.get((slot, relation))
         if rules is None:
             return []
         tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
-        hidden = (self.steps.step_to(slot, relation), np.array([answer])) if hide else None
-        ((_, reached),) = self.steps.count_walks(tree, np.array([given]), hidden)
+        not_taken = None if hidden is None else (self.steps.step_to(slot, relation), np.array([hidden]))
+        ((_, reached),) = self.steps.count_walks(tree, np.array([given]), not_taken)
         parts: list[Contribution] = []
         for level in reached:
             index = np.flatnonzero(level.cell == answer)
@@ -186,11 +186,20 @@ class PathRules(Scorer):
 
         Costs a walk from every entity along each rule: seconds for a thousand rules of a large graph.
         """
-        rules, steps, n = self.by_relation.get((slot, relation)), self.steps, self.steps.n_entities
+        rules = self.by_relation.get((slot, relation))
         if rules is None:
             return []
         order = np.argsort(-np.abs(rules.weights), kind="stable")[:limit]
         bodies = [rules.bodies[number] for number in order]
+        counts = self.count_pairs(relation, slot, bodies)
+        return [
+            PathRule(body, weight, *pairs)
+            for body, weight, pairs in zip(bodies, rules.weights[order].tolist(), counts, strict=True)
+        ]
+
+    def count_pairs(self, relation: int, slot: Slot, bodies: Sequence[Body]) -> list[tuple[int, int]]:
+        """Support and connected pairs of each body, as `PathRule` has them; walked from the given end of a query."""
+        steps, n = self.steps, self.steps.n_entities
         walked = steps.from_known_end(bodies, slot)
         step = steps.step_to(slot, relation)
         index = steps.index
@@ -206,8 +215,7 @@ class PathRules(Scorer):
             cells = np.arange(block.stop - block.start) * n + answer[block]
             for level in reached:
                 support += np.bincount(level.rule[np.isin(level.cell, cells)], minlength=len(bodies))
-        columns = zip(bodies, rules.weights[order].tolist(), support.tolist(), connected.tolist(), strict=True)
-        return [PathRule(*column) for column in columns]
+        return list(zip(support.tolist(), connected.tolist(), strict=True))
 
     def with_weight(self, relation: int, slot: Slot, body: Body, weight: float) -> PathRules:
         """With another weight for one rule; 0 switches it off."""

@@ -38,10 +38,12 @@ class Usual(Family):
             ).ravel()
         return [np.log1p(counts), (counts > 0).astype(np.float64), np.repeat(roles[None], len(given), axis=0)]
 
-    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         frequency, roles = self._slot(slot, relation)
-        count = int(frequency[answer])
-        n_queries = int((np.diff(self.attributes.answers(slot, relation).indptr) > 0).sum())
+        n_answers = np.diff(self.attributes.answers(slot, relation).indptr)
+        count, n_queries = int(frequency[answer]), int((n_answers > 0).sum())
+        if hidden is not None and self.attributes.answers(slot, relation)[given, hidden]:
+            count, n_queries = count - int(hidden == answer), n_queries - int(n_answers[given] == 1)
         text = f"{count:,} of {n_queries:,} have it" if count else "nothing has it so far"
         fit = "its other facts fit" if roles[answer] > 0 else "its other facts do not fit"
         return [

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
-from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
 
 PRIOR = 2.0  # k: entities that are assumed to have usual answers
 MOST = 0.999  # confidence
@@ -64,7 +64,7 @@ class Values(Family):
         together, with_answer, usual, n_answers = self._statistics(slot, relation)
         matrix, sizes = self.attributes.matrix, np.diff(together.indptr)
         own = None if hidden is None else self.attributes.column_of(slot, relation, hidden)
-        step = len(self.attributes.codes) + relation + (0 if slot is Slot.TAIL else self.attributes.n_relations)
+        step = self._step(slot, relation)
         attributes = matrix[given]
         cost = np.add.reduceat(np.append(sizes[attributes.indices], 0), attributes.indptr[:-1])
         cost[np.diff(attributes.indptr) == 0] = 0
@@ -92,35 +92,44 @@ class Values(Family):
             yield start, query, column, confidence, np.maximum(share, 1e-9)
             start = stop
 
-    def evidence(self, slot: Slot, relation: int, given: int, answer: int) -> list[Evidence]:
-        together, with_answer, usual, _ = self._statistics(slot, relation)
-        attributes = self.attributes.matrix[[given]].indices
-        column = together[attributes][:, [answer]].toarray().ravel()
-        confidence = (column + PRIOR * usual[answer]) / (with_answer[attributes] + PRIOR)
+    def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
+        together, with_answer, usual, n_answers = self._statistics(slot, relation)
+        attributes, hiding, alone = self.attributes.matrix[[given]].indices, None, False
+        if hidden is not None:  # as in `_joined`
+            hiding = np.array([hidden])
+            alone = n_answers[given] <= 1
+            own = int(self.attributes.column_of(slot, relation, hiding)[0])
+            attributes = attributes[(attributes != own) & ~((attributes == self._step(slot, relation)) & alone)]
+        column = together[attributes][:, [answer]].toarray().ravel() - (hidden == answer)
+        having = with_answer[attributes] - alone
+        confidence = (column + PRIOR * usual[answer]) / (having + PRIOR)
         supporting = np.where(column > 0, confidence, 0)
-        if not supporting.any():
+        strengths = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]), hiding)]
+        if not any(strengths):
             return []
         best = int(supporting.argmax())
         attribute = int(attributes[best])
-        strengths = self.strengths(slot, relation, np.array([given]))
         fact = self.attributes.fact_of(given, attribute)
         text = (
-            f"{int(column[best]):,} of {int(with_answer[attribute]):,} entities with {self._name(attribute)} "
+            f"{int(column[best]):,} of {int(having[best]):,} entities with {self._name(attribute)} "
             f"{'have this value' if slot is Slot.TAIL else 'have this head'}"
         )
         facts = () if fact is None else (fact,)
-        first = Evidence(self.constraints[0], text, float(strengths[0][0, answer]), facts)
+        first = Evidence(self.constraints[0], text, strengths[0], facts)
         n_supporting = int((supporting > 0).sum())
         text = f"{n_supporting:,} attributes of {self.entities.name(given)} go with it"
-        rest = [
-            Evidence(title, text, float(s[0, answer]))
-            for title, s in zip(self.constraints[1:], strengths[1:], strict=True)
-        ]
-        return [first, *rest]
+        return [first, Evidence(self.constraints[1], text, strengths[1])]
+
+    def conviction(self, slot: Slot, relation: int, evidence: Evidence) -> float:
+        return min(1.0, evidence.strength) if evidence.constraint == self.constraints[0] else 0.0
+
+    def _step(self, slot: Slot, relation: int) -> int:
+        """The attribute "has any answer"."""
+        return len(self.attributes.codes) + relation + (0 if slot is Slot.TAIL else self.attributes.n_relations)
 
     def _name(self, column: int) -> str:
         step, value = self.attributes.meaning(column)
-        relation = self.relations.name(step % self.attributes.n_relations)
+        relation = readable(self.relations.name(step % self.attributes.n_relations))
         if value is None:
             return f"any '{relation}'" if step < self.attributes.n_relations else f"any '{relation}' towards them"
         name = self.entities.name(value)
