@@ -14,9 +14,12 @@ from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.build import build_model
+from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
+from harmonium.model.harmony import Sum
 from harmonium.model.scoring import Scorer, of_candidates
 from harmonium.run.run import History, Run
+from harmonium.training.constraints import learn_constraints
 from harmonium.training.fit import fit
 
 
@@ -150,3 +153,40 @@ def fitted_run(graph: Graph, folder: Path) -> Run:
     """A run of such a model, in a folder."""
     Run(FITTED, graph, fitted(graph, graph.train), History()).save(folder)
     return Run.load(folder)
+
+
+def countries() -> Graph:
+    """Cities in countries, which have a language and a currency named after them; a fifth of the languages is held out."""
+    n_countries, n_cities = 12, 72
+    names_of_countries = [f"Country{chr(65 + i)}land" for i in range(n_countries)]
+    cities = [f"City {i}" for i in range(n_cities)]
+    languages = [f"Language {i}" for i in range(4)]
+    currencies = [f"{name} crown" for name in names_of_countries]
+    names = [*names_of_countries, *cities, *languages, *currencies]
+    number = {name: index for index, name in enumerate(names)}
+    located, speaks, currency, borders = range(4)
+    rows = [[number[city], located, i % n_countries] for i, city in enumerate(cities)]
+    rows += [[number[city], speaks, number[languages[i % n_countries % 4]]] for i, city in enumerate(cities)]
+    rows += [[i, speaks, number[languages[i % 4]]] for i in range(n_countries)]
+    rows += [[i, currency, number[currencies[i]]] for i in range(n_countries)]
+    rows += [[i, borders, (i + 1) % n_countries] for i in range(n_countries)]
+    rows += [[(i + 1) % n_countries, borders, i] for i in range(n_countries)]
+    facts = Triples.from_rows(rows)
+    held_out = torch.arange(len(facts)) % 5 == 2
+    vocabularies = Vocabulary(names), Vocabulary(["located in", "language", "currency", "borders"])
+    return Graph(*vocabularies, facts[~held_out], facts[held_out], facts[:0])
+
+
+def small_vectors(graph: Graph) -> GradientGraph:
+    """Untrained vectors, which say nothing."""
+    model = GradientGraph(
+        Composition.registry["distmult"](), graph.n_entities, graph.n_relations, 6, Sum(6), normalise=False
+    )
+    return model.initialise(generator=torch.Generator().manual_seed(1)).eval()
+
+
+def run_with_constraints() -> Run:
+    """A run on `countries` whose vectors say nothing, and whose constraints are learned."""
+    graph = countries()
+    vectors = small_vectors(graph)
+    return replace(make_run(graph, vectors), grammar=learn_constraints(vectors, graph))

@@ -132,7 +132,7 @@ def test_facts_and_evidence_are_those_of_their_modules(graph: Graph) -> None:
 def test_a_verdict_says_whether_few_facts_decide(ranks: list[int], expected: str) -> None:
     fact = ("a", "r", "b")
     necessary = [NecessaryFact(fact, rank) for rank in ranks]
-    found = Explanation(fact, None, 1.0, {"head": 5.0, "tail": 2.0}, "known", necessary, [], [], None)
+    found = Explanation(fact, None, 1.0, {"head": 5.0, "tail": 2.0}, 2.0, "known", None, necessary, [], [], None)
     assert found.verdict == found.to_json()["verdict"] == expected
 
 

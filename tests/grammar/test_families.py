@@ -16,43 +16,19 @@ from harmonium.grammar.grammar import Grammar
 from harmonium.grammar.names import words_of
 from harmonium.grammar.parameters import FAMILIES, N_WEIGHTS, GrammarParameters, build_families
 from harmonium.grammar.path_rules import PathRules
-from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Sum
 from harmonium.training.constraints import learn_constraints
-
-COUNTRIES = 12
-CITIES = 72
+from small import countries, small_vectors
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    """Cities in countries, which have a language and a currency named after them; a fifth of the languages is held out."""
-    countries = [f"Country{chr(65 + i)}land" for i in range(COUNTRIES)]
-    cities = [f"City {i}" for i in range(CITIES)]
-    languages = [f"Language {i}" for i in range(4)]
-    currencies = [f"{name} crown" for name in countries]
-    names = [*countries, *cities, *languages, *currencies]
-    number = {name: index for index, name in enumerate(names)}
-    located, speaks, currency, borders = range(4)
-    rows = [[number[city], located, i % COUNTRIES] for i, city in enumerate(cities)]
-    rows += [[number[city], speaks, number[languages[i % COUNTRIES % 4]]] for i, city in enumerate(cities)]
-    rows += [[i, speaks, number[languages[i % 4]]] for i in range(COUNTRIES)]
-    rows += [[i, currency, number[currencies[i]]] for i in range(COUNTRIES)]
-    rows += [[i, borders, (i + 1) % COUNTRIES] for i in range(COUNTRIES)]
-    rows += [[(i + 1) % COUNTRIES, borders, i] for i in range(COUNTRIES)]
-    facts = Triples.from_rows(rows)
-    held_out = torch.arange(len(facts)) % 5 == 2
-    vocabularies = Vocabulary(names), Vocabulary(["located in", "language", "currency", "borders"])
-    return Graph(*vocabularies, facts[~held_out], facts[held_out], facts[:0])
+    return countries()
 
 
 @pytest.fixture(scope="module")
 def vectors(graph: Graph) -> GradientGraph:
-    model = GradientGraph(
-        Composition.registry["distmult"](), graph.n_entities, graph.n_relations, 6, Sum(6), normalise=False
-    )
-    return model.initialise(generator=torch.Generator().manual_seed(1)).eval()
+    return small_vectors(graph)
 
 
 @pytest.fixture(scope="module")

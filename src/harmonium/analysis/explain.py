@@ -1,4 +1,4 @@
-"""Why a triple is an answer: evidence in words, the training facts it depends on and, on request, the parts of its score.
+"""Why a triple is an answer: the tableau of its constraints, evidence in words, the training facts it depends on.
 
 The facts are found by estimating what removing them would do (influence.py, necessary_facts.py).
 """
@@ -16,6 +16,7 @@ import torch
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import NecessaryFacts, find_necessary_facts
 from harmonium.analysis.score_anatomy import Names, ScoreAnatomy, ScoreDetails
+from harmonium.analysis.tableau import Tableau, build_tableau
 from harmonium.answers.open_run import open_run
 from harmonium.answers.reasons import find_reasons
 from harmonium.data.index import KnownAnswers
@@ -34,10 +35,14 @@ def explain(
     details: bool = False,
     same_relation: bool = True,
 ) -> Explanation:
-    """Why a fact is an answer: evidence in words, and the training facts without which it would not be one.
+    """Why a fact is an answer: what speaks for it and for other candidates, and the training facts that vectors depend on.
 
-    `count` facts of each kind are listed. `details` adds how the score comes about: harmony in parts, directions of W,
-    and the nearest training facts, of the `same_relation` or of any.
+    Of a run with constraints beside its vectors (those of the default preset), `tableau` shows what each of them adds to
+    the harmony of the fact and of the best other candidates for its tail, and which one decides.
+
+    `count` facts of each kind are listed. `details` adds everything that constraints say with the facts on which it
+    rests, and how the score of the vectors comes about: harmony in parts, directions of W, and the nearest training facts,
+    of the `same_relation` or of any.
 
     >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").necessary
     """
@@ -64,13 +69,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation(Displayed):
-    """Why a triple is an answer; `score` is harmony above that of the empty triplet, x = 0."""
+    """Why a triple is an answer; `score` is that of the vectors: harmony above that of the empty triplet, x = 0."""
 
     triple: Names
     known: str | None  # the split in which it is a fact
     score: float
     rank: dict[str, float]  # as a head and as a tail: filtered, all entities
+    rank_by_vectors: float  # as a tail, by the vectors alone
     evidence: str  # what the known facts say for it, in words
+    tableau: Tableau | None  # none: the run has no constraints
     necessary: list[NecessaryFact]  # training facts whose removal, one after another, lowers the triple most
     reasons: list[Reason]  # training facts by falling |effect| of removing each one alone
     notes: list[str]
@@ -79,15 +86,17 @@ class Explanation(Displayed):
     @property
     def is_decided(self) -> bool:
         """Whether the necessary facts decide the answer: without them its rank would be worse."""
-        return bool(self.necessary) and self.necessary[-1].rank > self.rank["tail"]
+        return bool(self.necessary) and self.necessary[-1].rank > self.rank_by_vectors
 
     @property
     def verdict(self) -> str:
         """Whether the answer depends on the necessary facts."""
         if not self.necessary:
             return "No training fact of the head or the tail supports it."
-        before, after, n = self.rank["tail"], self.necessary[-1].rank, len(self.necessary)
+        before, after, n = self.rank_by_vectors, self.necessary[-1].rank, len(self.necessary)
         facts = "this fact" if n == 1 else f"these {n} facts"
+        if self.tableau is not None:
+            facts += ", by the vectors alone,"
         if self.is_decided:
             return f"Without {facts} it would be answer {after:,} instead of {before:,g}."
         return f"No few facts decide it: without {facts} it would still be answer {after:,}."
@@ -101,10 +110,15 @@ class Explanation(Displayed):
         known = f"a known fact ({self.known})" if self.known else "not a known fact"
         ranks = ", ".join(f"#{rank:,g} as {side}" for side, rank in self.rank.items())
         yield Line(", ".join(self.triple), "bold")
-        yield Line(f"{known}; {ranks} among all entities, other known facts removed; score {self.score:.3f}")
+        score = "" if self.tableau is not None else f"; score {self.score:.3f}"
+        yield Line(f"{known}; {ranks} among all entities, other known facts removed{score}")
         yield Line(f"Evidence: {self.evidence}.")
         yield from notes(self.notes)
         yield Line("")
+        if self.tableau is not None:
+            yield from self.tableau.display()
+            yield Line("")
+            yield Line("Facts that the learned patterns rest on", "bold")
         if rows := [[" · ".join(fact.fact), f"#{fact.rank:,}"] for fact in self.necessary]:
             title = "Facts it depends on" if self.is_decided else "Facts that support it most"
             yield Table(title, ["training fact", "rank without it and those above"], rows)
@@ -112,12 +126,13 @@ class Explanation(Displayed):
         rows = [[" · ".join(reason.fact), f"{reason.effect:+.3f}"] for reason in self.reasons]
         caption = "estimated by refitting the vectors of the head and the tail to their other facts"
         yield Table("Single facts with most effect", ["training fact", "change of the score without it"], rows, caption)
-        if self.details is not None:
-            yield from self.details.display()
-        else:
-            yield Line(
-                "--details shows how the score comes about: parts of harmony, directions of W, nearest facts", "dim"
-            )
+        if self.details is None:
+            facts = "the facts behind each constraint, " if self.tableau is not None else ""
+            yield Line(f"--details shows {facts}parts of the harmony of vectors, directions of W, nearest facts", "dim")
+            return
+        if self.tableau is not None:
+            yield from self.tableau.display_details()
+        yield from self.details.display()
 
     def records(self) -> list[dict[str, Any]]:
         """The training facts behind it: those it depends on, with its rank without them, then single effects."""
@@ -128,7 +143,8 @@ class Explanation(Displayed):
 
     def to_json(self) -> dict[str, Any]:
         details = None if self.details is None else self.details.to_json()
-        return asdict(self) | {"is_decided": self.is_decided, "verdict": self.verdict, "details": details}
+        computed = {"is_decided": self.is_decided, "verdict": self.verdict, "details": details}
+        return asdict(self) | computed | {"tableau": None if self.tableau is None else self.tableau.to_json()}
 
 
 @dataclass(frozen=True)
@@ -157,17 +173,20 @@ class Explainer:
         """Explain one triple (one row)."""
         graph, anatomy = self.run.graph, self.anatomy
         known_in = graph.splits_of(triple)[0]
+        opened = open_run(self.run)
         ranks = {
-            slot.value: rank(self.influence.scorer, triple, slot, known).values().item()
-            for slot, known in self.known.items()
+            slot.value: rank(opened.scorer, triple, slot, known).values().item() for slot, known in self.known.items()
         }
+        by_vectors = rank(self.influence.scorer, triple, Slot.TAIL, self.known[Slot.TAIL]).values().item()
         necessary = find_necessary_facts(self.influence, triple)
         return Explanation(
             graph.names_of(triple)[0],
             known_in,
             anatomy.form(anatomy.compose(triple)[0].double()).item(),
             ranks,
-            find_reasons(open_run(self.run).evidence, triple)[0].text,
+            by_vectors,
+            find_reasons(opened.evidence, triple)[0].text,
+            build_tableau(opened, triple),
             [NecessaryFact(*row) for row in zip(graph.names_of(necessary.facts), necessary.ranks, strict=True)],
             self._reasons(necessary, count),
             self._notes(known_in, details),
