@@ -24,7 +24,7 @@ from harmonium.model.harmony import Harmony
 
 if TYPE_CHECKING:
     from harmonium.analysis.explain import Explanation
-    from harmonium.answers.calibration.probability import Calibration
+    from harmonium.answers.calibration.hidden_facts import HiddenFacts
     from harmonium.answers.classify import Classification
     from harmonium.evaluation.metrics import Ranks
     from harmonium.run.run import History
@@ -126,28 +126,21 @@ def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def calibration_figure(calibration: Calibration, path: Path) -> Path:
-    """The share of true answers against their probability, for each open slot; a panel for each kind of question."""
-    from harmonium.answers.calibration.slot_calibration import Kind
-
-    figure = new_figure(10, 5)
-    figure.suptitle(f"Reliability of probabilities, {calibration.graph}", parse_math=False)
-    panels = figure.subplots(1, len(Kind), sharey=True)
-    for axes, kind in zip(panels, Kind, strict=True):
-        axes.set_title(f"questions {kind.text}", fontsize=10)
-        axes.plot([0, 1], [0, 1], color=OTHER, lw=1, zorder=0)
-        for (slot, fit), colour in zip(calibration.fits.items(), (TRUE, SELF, TEXT), strict=False):
-            if kind not in fit.reliability:
-                continue
-            judged = fit.reliability[kind]
-            bins = [part for part in judged.bins if part["facts"] >= 10]
-            probability, true = [part["probability"] for part in bins], [part["true"] for part in bins]
-            error = [2 * (part["true"] * (1 - part["true"]) / part["facts"]) ** 0.5 for part in bins]
-            label = f"{slot}: {judged.true:,} true of {judged.answers:,}"
-            axes.errorbar(probability, true, error, fmt="o-", ms=4, lw=1, color=colour, label=label)
-        axes.set_xlabel("probability given (tenths with ten or more answers)")
-        legend(axes)
-    panels[0].set(ylim=(-0.03, 1.03), ylabel="share of true answers (± two standard errors)")
+def calibration_figure(hidden: HiddenFacts, path: Path) -> Path:
+    """For each band of probability of missing facts: the share expected to be true, and that of hidden test facts."""
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    bands = [band for band in hidden.bands if band.facts]
+    places = range(len(bands))
+    for shift, values, colour, label in (
+        (-0.2, [band.expected / band.facts for band in bands], SELF, "expected to be true"),
+        (0.2, [band.in_test / band.facts for band in bands], TRUE, "hidden test facts"),
+    ):
+        axes.bar([place + shift for place in places], values, 0.38, color=colour, label=label)
+    axes.set_xticks(list(places), [f"{band.low:.0%} or more\n{band.facts:,} facts" for band in bands])
+    axes.set(ylim=(0, 1.03), ylabel="share of the listed facts")
+    axes.set_title(f"Missing facts of {hidden.graph}, its test facts hidden")
+    legend(axes)
     return save(figure, path)
 
 

@@ -18,10 +18,8 @@ from harmonium.analysis.neighbours import nearest_triples
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.calibration.probability import Calibration
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
-from harmonium.answers.open_run import open_run
 from harmonium.answers.prediction import identifiers
 from harmonium.config.settings import Config, EvaluateConfig, describe
 from harmonium.data.checks.diagnosis import diagnose
@@ -75,7 +73,8 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     values: dict[str, Any] = {"run": run, "graph": run.graph, "title": title(run.config), "fact": fact}
     if run.evaluation:
         values |= _result_values(run, run.evaluation, limit, seed, progress)
-    values |= _missing_values(run, progress)
+    hidden = _or_reason(lambda: find_hidden(run, progress=progress))
+    values |= _missing_values(run, progress) | {"hidden": hidden}
     values |= {
         "figure_training": inline_svg("training", figures.training_figure, run.history, run.config.train.metric),
         "figure_guises": inline_svg("guises", figures.guises_figure, run.model, run.graph, triples),
@@ -84,7 +83,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     }
     parts: dict[str, tuple[Any, Callable[..., Path]]] = {  # what it shows, or why it cannot be shown
         "classification": (_or_reason(lambda: classify(run, seed=seed)), figures.classification_figure),
-        "calibration": (_or_reason(lambda: _calibration(run)), figures.calibration_figure),
+        "calibration": (hidden, figures.calibration_figure),
     }
     for name, (part, draw) in parts.items():
         if isinstance(part, str):
@@ -112,21 +111,13 @@ def _or_reason(make: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def _calibration(run: Run) -> Calibration:
-    calibration = open_run(run).calibration
-    if not calibration.fits:
-        raise HarmoniumError(f"'{run.graph.name}' has too few validation facts to fit probabilities")
-    return calibration
-
-
 def _missing_values(run: Run, progress: Progress | None) -> dict[str, Any]:
-    """The most probable missing facts, how many are how probable, and how many hidden facts such a list finds."""
+    """The most probable missing facts, and how many are how probable."""
     missing = complete(run, top=MISSING, progress=progress)
     return {
         "missing": [(fact.names, fact) for fact in missing[:SHOWN]],
         "n_missing": len(missing),
         "bands": probability_bands(missing),
-        "hidden": _or_reason(lambda: find_hidden(run, progress=progress)),
     }
 
 

@@ -121,6 +121,17 @@ class CandidateSearch:
         pairs = [search.best_pairs(slot, per_question, progress) for slot in asked]
         return search.rate(torch.cat(pairs).unique())
 
+    def rate(self, triples: Triples) -> CandidateFacts:
+        """Any facts, in their order, with the features that they have as candidates; a known fact as if it were not."""
+        parts, order = [CandidateFacts.cat([])], []
+        for relation in triples.relation.unique().tolist():
+            rows = (triples.relation == relation).nonzero()[:, 0]
+            facts = triples[rows]
+            parts.append(_RelationSearch(self, relation, None, facts).rate_facts(facts))
+            order.append(rows)
+        rated = CandidateFacts.cat(parts)
+        return rated[torch.cat(order).argsort()] if order else rated
+
     def of_pair(self, head: int, relation: int, tail: int) -> CandidateFacts:
         """One triple as a candidate; none if it is known or what the graph's regularities exclude."""
         if self.typed and not self.types.sizes[relation]:
@@ -140,20 +151,33 @@ class _Side:
     def entities(self) -> Tensor:
         return self.types.entities
 
-    def type_log_odds(self) -> Tensor:
-        """(m,): that each fills the slot, for entities without an answer; 0 for the others."""
-        return self.types.log_odds.clamp(-7, 7) * (self.n_answers == 0)
+    def type_log_odds(self, row: Tensor, n_answers: Tensor) -> Tensor:
+        """(n,): that entities fill the slot, for those without an answer; 0 for the others."""
+        return self.types.log_odds[row].clamp(-7, 7) * (n_answers == 0)
 
 
 class _RelationSearch:
     """The search in one relation; heads and tails are rows of their sides, a pair is head * number of tails + tail."""
 
-    def __init__(self, search: CandidateSearch, relation: int, given: tuple[Slot, int] | None) -> None:
+    def __init__(
+        self,
+        search: CandidateSearch,
+        relation: int,
+        given: tuple[Slot, int] | None,
+        facts: Triples | None = None,
+    ) -> None:
         self.search, self.relation, self.given = search, relation, given
-        self.sides = {slot: self._side(slot, types) for slot, types in self._types().items()}
+        types = self._types()
+        self.n_typed = {slot: len(side.entities) for slot, side in types.items()}
+        if facts is not None:  # whose entities need not be of the type
+            types = {slot: self._with_entities(slot, side, facts) for slot, side in types.items()}
+        self.sides = {slot: self._side(slot, types) for slot, types in types.items()}
         self.n_tails = len(self.sides[Slot.TAIL].entities)
         entities = {slot: side.entities for slot, side in self.sides.items()}
-        self.scores = {slot: _QuestionScores(search, relation, slot, entities, given is None) for slot in OTHER}
+        keep = given is None and facts is None
+        self.scores = {
+            slot: _QuestionScores(search, relation, slot, entities, keep, self.n_typed[OTHER[slot]]) for slot in OTHER
+        }
 
     def _types(self) -> dict[Slot, SlotTypes]:
         """The candidates for both slots; those of a symmetric relation are the same."""
@@ -169,6 +193,37 @@ class _RelationSearch:
             slot: side.limited(max(MIN_OTHERS, int(ratio * len(side.entities) - side.fills.sum())))
             for slot, side in types.items()
         }
+
+    def _with_entities(self, slot: Slot, types: SlotTypes, facts: Triples) -> SlotTypes:
+        """The candidates for a slot, and after them those entities of some facts that are none."""
+        symmetric = bool(self.search.traits.symmetric[self.relation])
+        entities = torch.cat([facts.head, facts.tail]) if symmetric else facts[slot]
+        others = entities.unique()
+        others = others[~torch.isin(others, types.entities)]
+        everyone = self.search.types.of_slot(slot, self.relation, typed=False)
+        columns = zip(
+            (types.entities, types.fills, types.log_odds),
+            (others, everyone.fills[others], everyone.log_odds[others]),
+            strict=True,
+        )
+        return SlotTypes(*(torch.cat(pair) for pair in columns))
+
+    def rate_facts(self, facts: Triples) -> CandidateFacts:
+        """Facts of the relation; those of a symmetric relation have the means of the features of both directions."""
+        rows = {}
+        for slot, side in self.sides.items():
+            row = torch.full((self.search.types.n_entities,), -1)
+            row[side.entities] = torch.arange(len(side.entities))
+            rows[slot] = row
+        head, tail = rows[Slot.HEAD][facts.head], rows[Slot.TAIL][facts.tail]
+        is_known = self.search.known[Slot.TAIL].contain(facts)
+        rated = self._rate(head, tail, is_known)
+        if not self.search.traits.symmetric[self.relation]:
+            return rated
+        reversed = Triples(facts.tail, facts.relation, facts.head)
+        is_known = self.search.known[Slot.TAIL].contain(reversed)
+        other = self._rate(rows[Slot.HEAD][facts.tail], rows[Slot.TAIL][facts.head], is_known)
+        return CandidateFacts(rated.triples, rated.scores, (rated.features + other.features) / 2)
 
     def _side(self, slot: Slot, types: SlotTypes) -> _Side:
         open_slot, traits = OTHER[slot], self.search.traits
@@ -236,13 +291,15 @@ class _RelationSearch:
             return CandidateFacts.cat([])
         return self.rate(rows[0] * self.n_tails + rows[1])
 
-    def _rate(self, head: Tensor, tail: Tensor) -> CandidateFacts:
+    def _rate(self, head: Tensor, tail: Tensor, is_known: Tensor | None = None) -> CandidateFacts:
         heads, tails = self.sides[Slot.HEAD], self.sides[Slot.TAIL]
         scores, tail_margin = self.scores[Slot.HEAD].rate(head, tail)
         _, head_margin = self.scores[Slot.TAIL].rate(tail, head)
         n_tails, n_heads = heads.n_answers[head].double(), tails.n_answers[tail].double()
+        if is_known is not None:  # such a fact does not count as an answer
+            n_tails, n_heads = n_tails - is_known.double(), n_heads - is_known.double()
         empty, counts = ((n_tails == 0).double(), (n_heads == 0).double()), (n_tails.log1p(), n_heads.log1p())
-        types = heads.type_log_odds()[head], tails.type_log_odds()[tail]
+        types = heads.type_log_odds(head, n_tails), tails.type_log_odds(tail, n_heads)
         features = torch.stack([tail_margin, head_margin, *empty, *counts, *types], dim=1)
         relation = torch.full_like(head, self.relation)
         return CandidateFacts(Triples(heads.entities[head], relation, tails.entities[tail]), scores, features)
@@ -252,8 +309,15 @@ class _QuestionScores:
     """The scores of the answers to all questions of one side of a relation; they may be kept if these are few."""
 
     def __init__(
-        self, search: CandidateSearch, relation: int, slot: Slot, entities: dict[Slot, Tensor], keep: bool
+        self,
+        search: CandidateSearch,
+        relation: int,
+        slot: Slot,
+        entities: dict[Slot, Tensor],
+        keep: bool,
+        n_typed: int,
     ) -> None:
+        self.n_typed = n_typed  # of the answers: the others do not count in the softmax, unless they are asked about
         self.scorer, self.relation, self.open_slot = search.scorer, relation, OTHER[slot]
         self.given, self.answers = entities[slot], entities[self.open_slot]
         self.rows_per_block = max(1, SCORES_AT_ONCE // max(1, len(self.answers)))
@@ -285,7 +349,9 @@ class _QuestionScores:
             selected = order[start:end]
             row = torch.searchsorted(rows, given[selected])
             scores[selected] = block[row, answer[selected]].double()
-            log_normaliser[selected] = block.logsumexp(1).double()[row]
+            typed = block[:, : self.n_typed].logsumexp(1).double()[row]
+            own = torch.where(answer[selected] < self.n_typed, -torch.inf, scores[selected])
+            log_normaliser[selected] = typed.logaddexp(own)
         return scores, margins(scores, log_normaliser).clamp(*MARGINS)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,8 +17,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.answers.prediction import optional_floats
 from harmonium.answers.score import Facts
 from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex
@@ -29,7 +29,6 @@ from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError, refuse_unknown
-from harmonium.model.scoring import Scorer
 from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table, more_rows, one_line
 from harmonium.runtime.frames import ResultList, index_of
@@ -65,7 +64,7 @@ def classify(
         generator = torch.Generator().manual_seed(seed)
         valid, test = labelled_split(graph, "valid", generator), labelled_split(graph, "test", generator)
         source = f"half of them false: another head or tail seen in that slot, seed {seed}"
-    return classify_triples(opened.scorer, graph, valid, test, source=source)
+    return classify_triples(opened.held_out_scores, graph, valid, test, source=source)
 
 
 OPTIONS = tuple(inspect.signature(classify).parameters)[:-1]
@@ -113,23 +112,22 @@ def label_facts(
     opened, skipped = open_run(run), SkippedRows.of(on_bad)
     results, kept = ResultList[LabelledFact](), list[int]()
     for batch in read_triples(facts, opened.graph, skipped, kept, **reading):
-        labels = classification.label(opened.scorer, batch).tolist()
-        probability = opened.calibration.of_facts(opened.scorer, opened.graph, batch)
-        probabilities = optional_floats(probability, len(batch))
+        labels = classification.label(opened.held_out_scores, batch).tolist()
+        probabilities = optional_floats(opened.probabilities(batch), len(batch))
         results += map(LabelledFact, opened.graph.names_of(batch), labels, probabilities)
     results.notes, results.index_of_rows = tuple(skipped.notes()), index_of(facts, kept)
     return results
 
 
 def classify_triples(
-    scorer: Scorer,
+    score: Callable[[Triples], Tensor],
     graph: Graph,
     valid: tuple[Triples, Tensor],
     test: tuple[Triples, Tensor],
     minimum: int = MINIMUM,
     source: str = "labelled facts",
 ) -> Classification:
-    """Choose thresholds on labelled validation facts and score test facts.
+    """Choose thresholds on labelled validation facts, by the scores that a function gives facts, and score test facts.
 
     A relation with `minimum` validation facts, some true and some false, has a threshold of its own.
     """
@@ -137,13 +135,13 @@ def classify_triples(
     if labels.all() or not labels.any():
         kind = "true" if labels.any() else "false"
         raise HarmoniumError(f"all {len(labels):,} validation facts are {kind}; a threshold needs both kinds")
-    scores = mean_scores(scorer, triples)
+    scores = score(triples)
     threshold = best_thresholds(scores, labels, torch.zeros_like(triples.relation), 1, scores.median().item()).item()
     n_true, n_false = (triples.relation[mask].bincount(minlength=graph.n_relations) for mask in (labels, ~labels))
     has_threshold = (n_true > 0) & (n_false > 0) & (n_true + n_false >= minimum)
     thresholds = best_thresholds(scores, labels, triples.relation, graph.n_relations, threshold)
     thresholds = torch.where(has_threshold, thresholds, threshold)
-    names, test_scores = graph.relations.titles(), mean_scores(scorer, test_triples)
+    names, test_scores = graph.relations.titles(), score(test_triples)
     return Classification(
         graph.name, source, names, threshold, thresholds, has_threshold, test_scores, test_labels, test_triples.relation
     )
@@ -185,13 +183,13 @@ class Classification(Displayed):
         everything = {"relation": "all", "facts": len(self.labels), "accuracy": self.metrics["accuracy"]}
         return [everything, *({"relation": name, **row} for name, row in self.by_relation().items())]
 
-    def margins_of(self, scorer: Scorer, triples: Triples) -> Tensor:
+    def margins_of(self, score: Callable[[Triples], Tensor], triples: Triples) -> Tensor:
         """(n,): how far the score of each triple is above the threshold of its relation."""
-        return mean_scores(scorer, triples) - self.thresholds[triples.relation.cpu()]
+        return score(triples) - self.thresholds[triples.relation.cpu()]
 
-    def label(self, scorer: Scorer, triples: Triples) -> Tensor:
+    def label(self, score: Callable[[Triples], Tensor], triples: Triples) -> Tensor:
         """(n,) bool: whether the score of each triple reaches the threshold of its relation."""
-        return self.margins_of(scorer, triples) >= 0
+        return self.margins_of(score, triples) >= 0
 
     @property
     def margins(self) -> Tensor:
@@ -232,17 +230,6 @@ class Classification(Displayed):
             "thresholds": {self.relations[r]: self.thresholds[r].item() for r in with_threshold},
             "by_relation": self.by_relation(),
         }
-
-
-@torch.no_grad()
-def mean_scores(scorer: Scorer, triples: Triples) -> Tensor:
-    """(n,) float64 on the CPU: the mean of the scores of each triple as an answer for its head and for its tail."""
-    scorer = scorer.prepare()
-    triples = triples.to(scorer.device)
-    scores = torch.stack([scorer.score_facts(slot, triples).double() for slot in (Slot.HEAD, Slot.TAIL)]).mean(0).cpu()
-    if not scores.isfinite().all():
-        raise HarmoniumError("the model gave scores that are not numbers; train again with a smaller learning rate")
-    return scores
 
 
 def best_thresholds(scores: Tensor, labels: Tensor, group: Tensor, n_groups: int, near: float) -> Tensor:

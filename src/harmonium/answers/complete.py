@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.open_or_train import open_or_train
 from harmonium.answers.open_run import open_run
-from harmonium.answers.prediction import Prediction, to_predictions
+from harmonium.answers.prediction import Prediction, optional_floats, to_predictions
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
 from harmonium.answers.send.result_file import check_path, write_rows

@@ -128,7 +128,7 @@ class LinkPredictor:
         """Thresholds of the relations, by validation facts (training facts, where there are none) and as many false ones."""
         split, seed = "valid" if len(self.graph_.valid) else "train", self.run_.config.train.seed
         labelled = labelled_split(self.graph_, split, torch.Generator().manual_seed(seed))
-        return classify_triples(self._opened.scorer, self.graph_, labelled, labelled)
+        return classify_triples(self._opened.held_out_scores, self.graph_, labelled, labelled)
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
         """(n,): whether each fact is labelled true: where `predict_proba` says that it is at least as likely as not."""
@@ -144,7 +144,7 @@ class LinkPredictor:
         true = np.zeros(len(seen))
         classifier = self.classifier_ or self._thresholds()
         if len(triples):
-            log_odds = _slope(classifier) * classifier.margins_of(self._opened.scorer, triples)
+            log_odds = _slope(classifier) * classifier.margins_of(self._opened.held_out_scores, triples)
             true[seen] = log_odds.sigmoid().numpy()
         return np.stack([1 - true, true], axis=1)
 

@@ -13,12 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from harmonium.answers.calibration.conformal import AnswerSets, answer_sets_for
 from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
-from harmonium.answers.calibration.probability import Calibration, calibration_for
 from harmonium.answers.candidate_facts import CandidateSearch, Progress
 from harmonium.answers.reasons import Evidence
-from harmonium.answers.relation_traits import RelationTraits, false_answers
+from harmonium.answers.relation_traits import FUNCTIONAL, RelationTraits, false_answers
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
@@ -29,6 +31,9 @@ from harmonium.run.run import Run
 
 if TYPE_CHECKING:
     from harmonium.grammar.grammar import Grammar
+
+
+SECOND_ANSWERS = 1 - FUNCTIONAL  # share of the queries of a relation with one answer that have another
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +106,47 @@ class OpenRun:
         """Which relations are symmetric, and which have one answer."""
         return RelationTraits.infer(self.graph)
 
-    def calibrate(self, progress: Progress | None = None) -> Calibration:
-        """The probabilities of answers: fitted on first use, which takes seconds, then kept in the run folder."""
-        return calibration_for(self.run, self.held_out_scorer, progress)
+    def probabilities(self, triples: Triples) -> Tensor | None:
+        """(n,): P(the fact is true), the one that every command, page and file states; None with too few held-out facts.
 
-    @property
-    def calibration(self) -> Calibration:
-        return self.calibrate()
+        A second answer where a relation has one, and it is known, is as improbable as such facts are in the graph.
+        """
+        calibration = self.fact_calibration()
+        if calibration is None:
+            return None
+        probabilities = calibration.probabilities(self.rating.rate(triples))
+        return torch.where(self.is_second_answer(triples), probabilities * SECOND_ANSWERS, probabilities)
+
+    def held_out_scores(self, triples: Triples) -> Tensor:
+        """(n,): how well facts rate by what was learned from train facts alone, comparable within a relation.
+
+        The log-odds of their probability; without held-out facts the mean of the scores of head and tail.
+        """
+        calibration = self.fact_calibration()
+        if calibration is not None:
+            return calibration.uncorrected().log_odds(self._held_out_rating.rate(triples))
+        scores = [self.held_out_scorer.score_facts(slot, triples).double() for slot in (Slot.HEAD, Slot.TAIL)]
+        return torch.stack(scores).mean(0).cpu()
+
+    @cached_property
+    def _held_out_rating(self) -> CandidateSearch:
+        return CandidateSearch.prepare(self.held_out_scorer, self.graph, ("train",))
+
+    @cached_property
+    def rating(self) -> CandidateSearch:
+        """What any fact is rated by."""
+        return self.search()
+
+    def is_second_answer(self, triples: Triples) -> Tensor:
+        """(n,) bool: whether a relation that has one answer has another one in the graph, for the head or the tail."""
+        second = torch.zeros(len(triples), dtype=torch.bool)
+        for slot in (Slot.HEAD, Slot.TAIL):
+            known = self.known(slot)
+            row, answer = known.of(triples)
+            others = answer != triples[slot][row]
+            has_other = torch.zeros_like(second).index_fill_(0, row[others], True)
+            second |= has_other & self.traits.has_one_answer(slot)[triples.relation]
+        return second
 
     def fact_calibration(self, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
         """The probabilities of missing facts, likewise; None with too few validation facts."""

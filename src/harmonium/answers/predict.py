@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.calibration.held_out import exclude, with_candidates
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.complete import find_missing
 from harmonium.answers.open_run import OpenRun, open_run
-from harmonium.answers.prediction import Prediction, to_predictions, vocabulary
+from harmonium.answers.prediction import Prediction, optional_floats, to_predictions, vocabulary
 from harmonium.answers.query import Query, ask, read_queries
 from harmonium.answers.send.result_file import write_rows
 from harmonium.data.compressed import numbered_lines
@@ -109,7 +108,7 @@ def predict(
     else:
         queries = _queries_by_name(opened.graph, head, relation, tail)
         if probability and any(len(query.open) == 1 for query in queries):
-            opened.calibrate(progress)
+            opened.fact_calibration(progress=progress)
         progress = None  # the queries of a table are counted
     answers = answer(
         opened,
@@ -266,20 +265,13 @@ def best_answers(
     candidates of each query; default: all entities (or relations).
     """
     top, scorer, known = whole_number("top", top), opened.scorer, opened.known(slot)
-    calibration = opened.calibration if probability else None
-    fit = None if calibration is None else calibration.fits.get(slot)
     for chunk in queries.chunks(chunk_size(scorer, slot)):
         known_pairs = known.of(chunk)
         excluded = [opened.rejected(slot).of(chunk), *([known_pairs] if new_only else [])]
         mask = _mask(None if allowed is None else allowed(chunk), excluded)
-        best = ranked_candidates(scorer, slot, chunk, top, mask, fit.temperature if fit else 1.0)
-        triples, probabilities = with_candidates(slot, chunk, best.ids), None
-        if calibration is not None and fit is not None:
-            is_known = known.contain(triples).view(best.ids.shape)
-            others = known_pairs[0].bincount(minlength=len(chunk))[:, None] - is_known.long()
-            probabilities = fit.probabilities(chunk.relation, best.scores, best.log_normaliser, others).flatten()
-            if slot is not Slot.RELATION:
-                probabilities = calibration.unite_directions(probabilities, scorer, opened.graph, triples)
+        best = ranked_candidates(scorer, slot, chunk, top, mask)
+        triples = with_candidates(slot, chunk, best.ids)
+        probabilities = opened.probabilities(triples) if probability else None
         yield from _to_predictions(opened, slot, best, triples, probabilities)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
@@ -128,3 +131,10 @@ def to_predictions(
         why = reason[0] if reason else None
         predictions.append(Prediction(*ids, score, rank, probability, known, why, open_slot, names))
     return predictions
+
+
+def optional_floats(probabilities: Tensor | None, count: int) -> list[float | None]:
+    """The probabilities of `count` facts, None for those that have none."""
+    if probabilities is None:
+        return [None] * count
+    return [None if math.isnan(value) else value for value in probabilities.tolist()]

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from harmonium.answers.calibration.held_out import count_other_answers
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.open_run import OpenRun, open_run
-from harmonium.answers.prediction import Prediction, to_predictions
+from harmonium.answers.prediction import Prediction, optional_floats, to_predictions
 from harmonium.answers.send.result_file import write_rows
 from harmonium.data.tables.fact_file import read_triples
 from harmonium.data.tables.reading_options import FACT_NAMES as READING
@@ -18,7 +16,6 @@ from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError, refuse_unknown
-from harmonium.evaluation.candidates import score_and_log_normaliser
 from harmonium.evaluation.ranking import rank
 from harmonium.run.run import Run
 from harmonium.runtime.frames import ResultList, index_of
@@ -92,17 +89,16 @@ def score_triples(opened: OpenRun, triples: Triples, slot: Slot = Slot.TAIL) -> 
     """Each triple, rated as the answer for what fills the slot; one pass over the graph for all of them."""
     if not len(triples):
         return []
-    scorer, known, calibration = opened.scorer, opened.known(slot), opened.calibration
-    fit = calibration.fits.get(slot)
-    scores, log_normaliser = score_and_log_normaliser(scorer, slot, triples, fit.temperature if fit else 1.0)
-    probabilities = None
-    if fit is not None:
-        others = count_other_answers(known, triples)
-        probabilities = fit.probabilities(triples.relation, scores, log_normaliser, others)
-        probabilities = calibration.unite_directions(probabilities, scorer, opened.graph, triples)
+    scorer, known = opened.scorer, opened.known(slot)
+    scores = scorer.score_facts(slot, triples)
     exact = scorer.exact_scores(slot, triples)
     if exact is not None:  # the score that `predict` gives, whatever the batch
         scores = exact.of_truth[0].to(scores.dtype)
     ranks = rank(scorer, triples, slot, known).values().tolist()
-    columns = scores.tolist(), ranks, optional_floats(probabilities, len(triples)), opened.splits_of(triples)
+    columns = (
+        scores.tolist(),
+        ranks,
+        optional_floats(opened.probabilities(triples), len(triples)),
+        opened.splits_of(triples),
+    )
     return to_predictions(opened.graph, triples.to_rows().tolist(), slot, *columns)

@@ -15,7 +15,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.displayed import Line, Part
 
 if TYPE_CHECKING:
-    from harmonium.answers.calibration.probability import Calibration
     from harmonium.answers.prediction import Prediction
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
@@ -32,12 +31,12 @@ def _answer_set(query: str, answers: Sequence[Prediction], coverage: float, top:
     yield Line(f"  the set holds it in {100 * coverage:g} % of cases", "dim")
 
 
-def _calibrate(run: Run) -> Calibration:
-    """The run's calibration, fitted with a progress bar on first use."""
+def _calibrate(run: Run) -> None:
+    """Fit the probabilities of a run, with a progress bar, on first use."""
     from harmonium.answers.open_run import open_run
 
     with console.bar("fitting probabilities, once") as progress:
-        return open_run(run).calibrate(progress)
+        open_run(run).fact_calibration(progress=progress)
 
 
 @command("Ask")
@@ -216,7 +215,7 @@ def calibrate(
     plot: options.Figure = None,
     output_format: options.Format = "table",
 ) -> None:
-    """Fit probabilities to scores on validation facts, and show how accurate they are on test facts.
+    """Show how true the probabilities are, with the test facts hidden, and how complete each relation is.
 
     With --judgements the probabilities of missing facts (`complete`, the
     explorer, the review) are corrected by what people accepted and rejected, if
@@ -230,12 +229,15 @@ def calibrate(
     if judgements is not None or forget:
         _correct(opened, judgements, forget, plot, output_format)
         return
-    calibration = _calibrate(opened)
+    from harmonium.answers.calibration.hidden_facts import find_hidden
+
+    with console.bar("listing facts without the test facts") as progress:
+        hidden = find_hidden(opened, progress=progress)
     if plot:
         from harmonium.analysis.figures import calibration_figure
 
-        calibration_figure(calibration, plot)
-    console.output(calibration, output_format)
+        calibration_figure(hidden, plot)
+    console.output(hidden, output_format)
 
 
 def _correct(run: Run, judgements: Path | None, forget: bool, plot: Path | None, output_format: str) -> None:

@@ -11,11 +11,11 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.predict import answer
+from harmonium.answers.prediction import optional_floats
 from harmonium.answers.query import ask
 from harmonium.answers.reasons import find_reasons
 from harmonium.data.graph import SPLITS, Graph
@@ -61,7 +61,6 @@ class Explorer:
 
     def prepare(self, progress: Callable[[int], None] | None = None) -> None:
         opened = self.opened
-        opened.calibrate(progress)
         opened.fact_calibration(progress=progress)
         for slot in Slot:
             opened.known(slot)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import CandidateFacts
 from harmonium.answers.open_run import OpenRun
+from harmonium.answers.prediction import optional_floats
 from harmonium.data.triples import Slot
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Prediction

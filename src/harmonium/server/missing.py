@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from harmonium.answers.calibration.probability import optional_floats
 from harmonium.answers.candidate_facts import Progress
 from harmonium.answers.complete import find_missing
 from harmonium.answers.open_run import OpenRun
+from harmonium.answers.prediction import optional_floats
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.data.triples import Triples
 
