@@ -21,7 +21,6 @@ from harmonium.analysis.figures import ranks_figure, spectrum_figure, training_f
 from harmonium.analysis.page import write_page
 from harmonium.analysis.report import choose_examples, render
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
@@ -266,7 +265,7 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
     for draw, *about in (
         (gain_figure, gains),
         (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
-        (figures.calibration_figure, open_run(run).calibration),
+        (figures.calibration_figure, find_hidden(run)),
         (figures.classification_figure, harmonium.classify(run)),
         (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),
     ):

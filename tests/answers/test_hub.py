@@ -33,7 +33,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_is_the_same_run_verified_byte_by_byte(run: Run, tmp_path: Path) -> None:
     files = harmonium.export(run, tmp_path / "my-model", to="hub")
-    assert {file.name for file in files} >= {"README.md", "run.json", "model.safetensors", "calibration.json"}
+    assert {file.name for file in files} >= {
+        "README.md",
+        "run.json",
+        "model.safetensors",
+        "fact_calibration.typed.json",
+    }
     assert all(file.is_file() for file in files)
     copy = tmp_path / "downloaded"
     shutil.copytree(tmp_path / "my-model", copy)
@@ -103,11 +108,11 @@ def test_what_a_run_of_others_links_to_is_not_published(
     hostile = Path(shutil.copytree(run.path, tmp_path / "hostile"))
     described = manifest.read(hostile)
     manifest.write(hostile, replace(described, files=described.files | {"notes.txt": described.files["metrics.json"]}))
-    for name in ("calibration.json", "notes.txt"):
+    for name in ("fact_calibration.typed.json", "notes.txt"):
         (hostile / name).unlink(missing_ok=True)
         (hostile / name).symlink_to(secret)
     files = harmonium.export(Run.load(hostile), tmp_path / "published", to="hub")
-    assert "calibration.json: its contents changed since the run was written; it is left out" in caplog.text
-    assert not {"calibration.json", "notes.txt"} & {file.name for file in files}
+    assert "fact_calibration.typed.json: its contents changed since the run was written; it is left out" in caplog.text
+    assert not {"fact_calibration.typed.json", "notes.txt"} & {file.name for file in files}
     assert all(b"password" not in file.read_bytes() for file in (tmp_path / "published").iterdir())
     assert Run.load(tmp_path / "published").fingerprint == run.fingerprint

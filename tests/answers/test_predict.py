@@ -224,10 +224,27 @@ def test_an_answer_has_the_probability_of_its_fact(model: GradientGraph, graph: 
     run, query = opened(graph, model), graph.test[:1]
     answers = next(best_answers(run, slot, query, top=99))
     triples = Triples.cat([graph.triple(a.head, a.relation, a.tail) for a in answers])
-    expected = run.calibration.of_facts(run.scorer, graph, triples, slot).tolist()
+    expected = run.probabilities(triples).tolist()
     assert [a.probability for a in answers] == pytest.approx(expected, rel=1e-5)
     assert len({a.known for a in answers}) > 1
     assert {a.probability for a in answer(run, slot, probability=False)} == {None}
+
+
+def test_a_fact_has_one_probability_however_it_is_asked_for(model: GradientGraph, graph: Graph) -> None:
+    run = opened(graph, model)
+    missing = harmonium.complete(run, top=40, reasons=False)
+    assert len(missing) == 40
+    for fact in missing[::8]:
+        asked = [
+            harmonium.predict(run, fact.head, fact.relation, top=99),
+            harmonium.predict(run, None, fact.relation, fact.tail, top=99),
+            harmonium.predict(run, fact.head, None, fact.tail, top=99),
+            harmonium.predict(run, fact.head, top=400),
+            harmonium.score(run, [(fact.head, fact.relation, fact.tail)]),
+        ]
+        for answers in asked:
+            same = [a for a in answers if (a.head, a.relation, a.tail) == (fact.head, fact.relation, fact.tail)]
+            assert [a.probability for a in same] == pytest.approx([fact.probability])
 
 
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
@@ -236,7 +253,7 @@ def test_facts_are_scored_with_their_ranks(model: GradientGraph, graph: Graph, s
     scored = score_triples(run, triples, slot)
     ranks = rank(model, triples, slot, graph.known_answers(slot)).values().tolist()
     assert [fact.rank for fact in scored] == ranks
-    probabilities = run.calibration.of_facts(model, graph, triples, slot).tolist()
+    probabilities = run.probabilities(triples).tolist()
     assert [fact.probability for fact in scored] == pytest.approx(probabilities)
     scores = model.score(triples) - model.form.fold().constant
     assert [fact.score for fact in scored] == pytest.approx(scores.tolist(), abs=1e-4)

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from harmonium.answers.calibration.conformal import Surprises, fit_answer_sets
 from harmonium.answers.calibration.fact_probability import fit_fact_calibration
-from harmonium.answers.calibration.held_out import held_out_answers
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.calibration.probability import fit_calibration
 from harmonium.answers.calibration.temperature import fit_temperature
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph
@@ -21,7 +18,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
 from harmonium.run.run import History, Run
-from small import PlainScorer, make_graph
+from small import make_graph
 
 MODEL = ModelConfig("distmult", 8)
 
@@ -42,19 +39,7 @@ def test_the_confidence_of_a_triple_is_the_weight_of_the_fact() -> None:
     assert facts.positive().to_rows().tolist() == [[0, 0, 1], [1, 0, 2]]
 
 
-def test_answers_are_true_with_the_confidence_of_their_fact() -> None:
-    graph, model = graph_and_model()
-    weights = torch.linspace(0.1, 2, 90)
-    plain = held_out_answers(model, graph, Slot.TAIL, "valid")
-    answers = held_out_answers(model, replace(graph, valid=weigh(graph.valid, weights)), Slot.TAIL, "valid")
-    assert torch.equal(plain.true, answers.true) and torch.equal(plain.label, plain.true.double())
-    assert torch.equal(answers.label > 0, answers.true)
-    known = {round(value, 5) for value in weights.clamp(max=1).tolist()}
-    assert {round(value, 5) for value in answers.label[answers.true].tolist()} <= known
-
-
 FITS = {
-    "answers": lambda model, graph: fit_calibration(model, graph),
     "answer sets": lambda model, graph: {
         slot: replace(part, weight=None) for slot, part in fit_answer_sets(model, graph).slots.items()
     },
@@ -75,32 +60,6 @@ def test_validation_facts_of_weight_zero_are_as_good_as_absent(name: str) -> Non
 def test_weights_of_one_change_nothing(name: str) -> None:
     graph, model = graph_and_model()
     assert FITS[name](model, replace(graph, valid=weigh(graph.valid, 1.0))) == FITS[name](model, graph)
-
-
-class Odds(PlainScorer):
-    """Scores that are the log-odds with which facts were drawn."""
-
-    def __init__(self) -> None:
-        self.scores = 2 * torch.randn(60, 2, 60, generator=torch.Generator().manual_seed(1)) - 4
-
-    def all_scores(self, slot: Slot, queries: Triples) -> Tensor:
-        if slot is Slot.HEAD:
-            return self.scores[:, queries.relation, queries.tail].T.clone()
-        tails = self.scores[queries.head, queries.relation]
-        return tails.clone() if slot is Slot.TAIL else self.scores[queries.head, :, queries.tail].clone()
-
-
-def test_doubtful_facts_make_answers_less_probable() -> None:
-    scorer, generator = Odds(), torch.Generator().manual_seed(2)
-    facts = (torch.rand(scorer.scores.shape, generator=generator) < scorer.scores.sigmoid()).nonzero()
-    parts = facts[torch.randperm(len(facts), generator=generator)].tensor_split([len(facts) // 2, len(facts)])
-    splits = dict(zip(("train", "valid", "test"), map(Triples.from_rows, parts), strict=True))
-    graph, means = replace(make_graph(60, 2), **splits), []
-    for each in (graph, replace(graph, valid=weigh(graph.valid, 0.3))):
-        fit = fit_calibration(scorer, each).fits[Slot.TAIL]
-        answers = held_out_answers(scorer, each, Slot.TAIL, "valid", fit.temperature)
-        means.append(fit.logits_of_margins(answers.relation, answers.margin, answers.known).sigmoid().mean().item())
-    assert means[1] == pytest.approx(0.3 * means[0], rel=0.25)
 
 
 def test_the_temperature_is_that_of_weighted_facts() -> None:

@@ -35,7 +35,7 @@ from attack.damage import (
     with_faults,
     wrong_leaves,
 )
-from harmonium.answers.calibration import conformal, fact_probability, probability
+from harmonium.answers.calibration import conformal, fact_probability
 from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config
 from harmonium.run import manifest
@@ -53,7 +53,7 @@ SETTINGS = [
     "train.epochs=2", "train.evaluate_every=1", "train.checkpoint_every=5", "train.threads=1", "train.device=cpu",
 ]  # fmt: skip
 STEPS = 16
-KEPT = ("calibration.json", "conformal.json", "fact_calibration.typed.json", "fact_calibration.untyped.json")
+KEPT = ("conformal.json", "fact_calibration.typed.json", "fact_calibration.untyped.json")
 FILES = ("run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json", *KEPT)
 CHECKPOINT = ("training.json", "data.graph", "000002.json", "000002.safetensors", "000003.json", "000003.safetensors")
 
@@ -71,15 +71,14 @@ def answers(folder: Path) -> dict[str, Any]:
     """What a run says, by everything that is kept in its folder; NaN, which equals nothing, as text."""
     forget()
     run = Run.load(folder)
-    calibration, triples = open_run(run).calibration, run.graph.test[:5]
+    triples = run.graph.test[:5]
     fits = {typed: open_run(run).fact_calibration(typed) for typed in (True, False)}
     sets = open_run(run).answer_sets()
     return {
         "scores": run.model.score(triples).tolist(),
-        "probabilities": str([calibration.of_facts(run.model, run.graph, triples, slot) for slot in calibration.fits]),
+        "probabilities": str(open_run(run).probabilities(triples)),
         "sizes": [sets.sizes(run.model, run.graph, slot, triples, 0.8)[0].tolist() for slot in sets.slots],
         "facts": repr(fits),
-        "reliability": repr(calibration.to_json()),
         "info": json.dumps(harmonium.info(run) | {"run": None}),
         "metrics": json.dumps(run.metrics),
         "history": [row["loss"] for row in run.history.rows],
@@ -117,14 +116,13 @@ def fits(expected: dict[str, Any]) -> tuple[Any, ...]:
     """What fits of the finished run give."""
     kept = {name: content for (_, name), content in manifest._computed.items()}
     facts = {kind == "typed": kept[f"fact_calibration.{kind}.json"].calibration for kind in ("typed", "untyped")}
-    return kept["calibration.json"].calibration, kept["conformal.json"].answer_sets, facts
+    return kept["conformal.json"].answer_sets, facts
 
 
 @pytest.fixture
 def quick_fits(fits: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit in no time, with the result of the real fit, so that many attacks on what is kept of it can be made."""
-    calibration, sets, by_kind = fits
-    monkeypatch.setattr(probability, "fit_calibration", lambda *_: calibration)
+    sets, by_kind = fits
     monkeypatch.setattr(conformal, "fit_answer_sets", lambda *_: sets)
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", lambda *arguments: by_kind[arguments[2]])
 

@@ -10,8 +10,8 @@ import pytest
 
 import harmonium
 from command_line import write_graph
+from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.answers.classify import label_facts
-from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
@@ -115,16 +115,16 @@ def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> Non
         assert f"{' '.join(fact.triple)} {str(fact.label).lower()}" in words
 
 
-def test_calibrate_shows_reliability(call, run: Path, tmp_path: Path) -> None:
-    calibration, plot = open_run(run).calibration, tmp_path / "reliability.png"
-    assert json.loads(call("calibrate", run, "--format", "json", "--plot", plot).out) == calibration.to_json()
+def test_calibrate_shows_what_became_of_hidden_facts(call, run: Path, tmp_path: Path) -> None:
+    hidden, plot = find_hidden(harmonium.Run.load(run)), tmp_path / "reliability.png"
+    printed = json.loads(call("calibrate", run, "--format", "json", "--plot", plot).out)
+    assert printed == json.loads(json.dumps(hidden.to_json()))
     assert plot.is_file()
     words = call("calibrate", run).words
-    assert calibration.fits or "too few validation facts" in words
-    for fit in calibration.fits.values():
-        for kind, judged in fit.reliability.items():
-            assert f"queries {kind.text}" in words
-            assert f"{judged.log_loss:.4f}" in words
+    assert f"without its {hidden.hidden:,} test facts" in words
+    assert "How complete is it?" in words
+    for row in hidden.completeness[:3]:
+        assert row["text"] in words
 
 
 # Evaluate ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import Any, Unpack, overload
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.held_out import exclude, with_candidates
 from harmonium.answers.complete import find_missing
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.prediction import Prediction, optional_floats, to_predictions, vocabulary
@@ -28,7 +27,15 @@ from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError, error_at, refuse_unknown, whole_number
-from harmonium.evaluation.candidates import Mask, RankedCandidates, chunk_size, ranked_candidates, select_block
+from harmonium.evaluation.candidates import (
+    Mask,
+    RankedCandidates,
+    chunk_size,
+    exclude,
+    ranked_candidates,
+    select_block,
+    with_candidates,
+)
 from harmonium.run.run import Run
 from harmonium.runtime.frames import ResultList, index_of
 

@@ -158,3 +158,19 @@ def margins(scores: Tensor, log_normaliser: Tensor, temperature: float = 1.0) ->
 
 def _log_add(total: Tensor | None, block: Tensor) -> Tensor:
     return block if total is None else total.logaddexp(block)
+
+
+def exclude(pairs: tuple[Tensor, Tensor]) -> Mask:
+    """A mask of the candidates in (row, candidate) pairs."""
+
+    def mask(start: int, scores: Tensor) -> None:
+        scores[select_block(pairs, start, scores.shape[1])] = -torch.inf
+
+    return mask
+
+
+def with_candidates(slot: Slot, queries: Triples, candidates: Tensor) -> Triples:
+    """(n * k): the queries (n,) with each of their candidates (n, k) in the open slot."""
+    columns = {s: queries[s].cpu().repeat_interleave(candidates.shape[1]) for s in Slot}
+    columns[slot] = candidates.cpu().flatten()
+    return Triples(columns[Slot.HEAD], columns[Slot.RELATION], columns[Slot.TAIL])

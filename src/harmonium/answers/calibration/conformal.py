@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.held_out import exclude
 from harmonium.answers.calibration.temperature import fit_temperature, log_normalisers
 from harmonium.answers.relation_traits import excluded_answers
 from harmonium.data.entity_types import EntityTypes
@@ -35,7 +34,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.index import CsrIndex, KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.candidates import chunk_size, score_and_log_normaliser, select_block
+from harmonium.evaluation.candidates import chunk_size, exclude, score_and_log_normaliser, select_block
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run

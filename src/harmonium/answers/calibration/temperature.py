@@ -5,10 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harmonium.answers.calibration.held_out import exclude
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
-from harmonium.evaluation.candidates import chunk_size, score_and_log_normaliser
+from harmonium.evaluation.candidates import chunk_size, exclude, score_and_log_normaliser
 from harmonium.model.scoring import Scorer
 
 EXPONENTS = torch.arange(
