@@ -118,7 +118,7 @@ def test_it_learned_to_label_facts(run: Run, tmp_path: Path) -> None:
     assert found.has_threshold.all()
     assert found.metrics["accuracy"] > 0.8
     false = make_false_facts(run.graph, run.graph.train, torch.Generator().manual_seed(9))
-    labels = found.label(run.model, Triples.cat([run.graph.train, false]))
+    labels = found.label(open_run(run).held_out_scores, Triples.cat([run.graph.train, false]))
     assert labels[:100].double().mean() > 0.9
     assert labels[100:].double().mean() < 0.2
     assert harmonium.classify(run).to_json() == found.to_json()

@@ -57,9 +57,7 @@ def test_the_fit_finds_what_share_of_the_true_facts_is_labelled() -> None:
     for number in range(3):
         rest = (group == number) & ~labelled
         expected = is_true[rest].double().sum().item()
-        assert log_odds[rest].sigmoid().sum().item() == pytest.approx(
-            expected, rel=0.15, abs=400
-        )  # a prior keeps shares from the ends
+        assert log_odds[rest].sigmoid().sum().item() == pytest.approx(expected, rel=0.2, abs=400)  # by the priors
     assert fit.spread[0] > 0
 
 

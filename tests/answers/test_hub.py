@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     settings = ["model.entity_dim=4", "train.epochs=1", "train.negatives=4"]
     trained = harmonium.train(replace(family(), name="family"), "paper", overrides=settings)
     saved = replace(trained, config=replace(trained.config, data="/home/somebody/secret.csv")).save(folder)
-    open_run(saved).calibrate()
+    open_run(saved).fact_calibration()
     return Run.load(saved)
 
 

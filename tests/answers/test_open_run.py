@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 import harmonium
 from harmonium.answers import open_run as module
+from harmonium.answers.candidate_facts import CandidateSearch
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.index import CsrIndex
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.triples import Slot
 from harmonium.model.gradient_graph import GradientGraph
 from small import CONFIGS, graph_of, ladder, make_graph, make_run, random_model, random_table, save_untrained, untrained
 
@@ -63,18 +63,21 @@ def test_answers_are_scored_by_the_scorer_alone(monkeypatch: pytest.MonkeyPatch)
     graph = make_graph(20, 3, (200, 60, 60))
     run, table = make_run(graph, untrained(graph)), random_table(graph, 1000, seed=0)
     monkeypatch.setattr(OpenRun, "scorer", table)
+    monkeypatch.setattr(OpenRun, "held_out_scorer", table)
     query = graph.triple("e1", "r0", "e0")
     best = int(table.score_slot(Slot.TAIL, query)[0].argmax())
     assert run.predict("e1", "r0", typed=False, top=1)[0].id == f"e{best}"
     (scored,) = run.score([("e1", "r0", "e0")])
     assert scored.score == table.score_slot(Slot.TAIL, query)[0, 0]
     assert {fact.score for fact in run.complete(top=5)} <= set(range(1000))
-    rows = torch.cat([graph.test.to_rows(), graph.valid.to_rows()])
-    triples = Triples.from_rows(rows)
-    found = harmonium.classify(run)
-    tails, heads = (table.score_facts(slot, triples) for slot in (Slot.TAIL, Slot.HEAD))
-    expected = (tails + heads).double() / 2 >= found.thresholds[triples.relation]
-    assert found.label(table, triples).tolist() == expected.tolist()
+    found, seen = harmonium.classify(run), open_run(run)
+    search = CandidateSearch.prepare(table, graph, ("train",))
+    expected = seen.fact_calibration().log_odds(search.rate(graph.test))
+    assert seen.held_out_scores(graph.test).tolist() == pytest.approx(expected.tolist())
+    assert (
+        found.label(seen.held_out_scores, graph.test).tolist()
+        == (expected >= found.thresholds[graph.test.relation]).tolist()
+    )
 
 
 def test_a_query_is_answered_where_it_has_one_answer_that_is_known() -> None:

@@ -232,7 +232,7 @@ def test_an_answer_has_the_probability_of_its_fact(model: GradientGraph, graph: 
 
 def test_a_fact_has_one_probability_however_it_is_asked_for(model: GradientGraph, graph: Graph) -> None:
     run = opened(graph, model)
-    missing = harmonium.complete(run, top=40, reasons=False)
+    missing = harmonium.complete(run.run, top=40, reasons=False)
     assert len(missing) == 40
     for fact in missing[::8]:
         asked = [

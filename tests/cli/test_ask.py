@@ -15,7 +15,7 @@ from harmonium.answers.classify import label_facts
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from small import family, make_graph
+from small import family, make_graph, untrained
 
 
 def test_predict_prints_a_table_or_json(call, run: Path) -> None:
@@ -115,12 +115,15 @@ def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> Non
         assert f"{' '.join(fact.triple)} {str(fact.label).lower()}" in words
 
 
-def test_calibrate_shows_what_became_of_hidden_facts(call, run: Path, tmp_path: Path) -> None:
-    hidden, plot = find_hidden(harmonium.Run.load(run)), tmp_path / "reliability.png"
-    printed = json.loads(call("calibrate", run, "--format", "json", "--plot", plot).out)
+def test_calibrate_shows_what_became_of_hidden_facts(call, tmp_path: Path) -> None:
+    graph, plot = make_graph(20, 3, (200, 60, 60)), tmp_path / "reliability.png"
+    run = Run(Config(model=ModelConfig("distmult", 6)), graph, untrained(graph, ModelConfig("distmult", 6)), History())
+    folder = run.save(tmp_path / "run")
+    hidden = find_hidden(harmonium.Run.load(folder))
+    printed = json.loads(call("calibrate", folder, "--format", "json", "--plot", plot).out)
     assert printed == json.loads(json.dumps(hidden.to_json()))
     assert plot.is_file()
-    words = call("calibrate", run).words
+    words = call("calibrate", folder).words
     assert f"without its {hidden.hidden:,} test facts" in words
     assert "How complete is it?" in words
     for row in hidden.completeness[:3]:

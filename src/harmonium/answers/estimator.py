@@ -132,7 +132,7 @@ class LinkPredictor:
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
         """(n,): whether each fact is labelled true: where `predict_proba` says that it is at least as likely as not."""
-        return np.asarray(self.predict_proba(X)[:, 1] >= 0.5)
+        return np.asarray(self._probabilities(X) >= 0.5)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n, 2): the probability that each fact is false, and true, among facts of which half are true.
@@ -140,13 +140,18 @@ class LinkPredictor:
         That is what labels are usually predicted for. `run_.score` rates a fact among all that the graph lacks, of which
         few are true: its probability is lower. A fact with an unseen name is false.
         """
+        true = self._probabilities(X)
+        return np.stack([1 - true, true], axis=1)
+
+    def _probabilities(self, X: Any) -> NDArray[np.float64]:
+        """(n,): that each fact is true, among facts of which half are."""
         triples, seen = self._triples(X)
         true = np.zeros(len(seen))
         classifier = self.classifier_ or self._thresholds()
         if len(triples):
             log_odds = _slope(classifier) * classifier.margins_of(self._opened.held_out_scores, triples)
             true[seen] = log_odds.sigmoid().numpy()
-        return np.stack([1 - true, true], axis=1)
+        return true
 
     def score(self, X: Any, y: Any = None) -> float:
         """With labels `y` the accuracy of `predict`; without, the filtered MRR of true facts, heads and tails.
