@@ -9,6 +9,7 @@ import pytest
 
 import harmonium
 from harmonium.answers import open_run as module
+from harmonium.answers.calibration.fact_probability import uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateSearch
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.data.entity_types import EntityTypes
@@ -72,7 +73,7 @@ def test_answers_are_scored_by_the_scorer_alone(monkeypatch: pytest.MonkeyPatch)
     assert {fact.score for fact in run.complete(top=5)} <= set(range(1000))
     found, seen = harmonium.classify(run), open_run(run)
     search = CandidateSearch.prepare(table, graph, ("train",))
-    expected = seen.fact_calibration().log_odds(search.rate(graph.test))
+    expected = uncalibrated_log_odds(search.rate(graph.test))
     assert seen.held_out_scores(graph.test).tolist() == pytest.approx(expected.tolist())
     assert (
         found.label(seen.held_out_scores, graph.test).tolist()

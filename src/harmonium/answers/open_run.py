@@ -17,7 +17,11 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.calibration.conformal import AnswerSets, answer_sets_for
-from harmonium.answers.calibration.fact_probability import FactCalibration, fact_calibration_for
+from harmonium.answers.calibration.fact_probability import (
+    FactCalibration,
+    fact_calibration_for,
+    uncalibrated_log_odds,
+)
 from harmonium.answers.candidate_facts import CandidateSearch, Progress
 from harmonium.answers.reasons import Evidence
 from harmonium.answers.relation_traits import FUNCTIONAL, RelationTraits, false_answers
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from harmonium.grammar.grammar import Grammar
 
 
+FITTED = 200  # held-out facts from which weights of features separate true from false facts better than fixed ones
 SECOND_ANSWERS = 1 - FUNCTIONAL  # share of the queries of a relation with one answer that have another
 
 
@@ -120,13 +125,12 @@ class OpenRun:
     def held_out_scores(self, triples: Triples) -> Tensor:
         """(n,): how well facts rate by what was learned from train facts alone, comparable within a relation.
 
-        The log-odds of their probability; without held-out facts the mean of the scores of head and tail.
+        The log-odds of their probability; where few held-out facts have been fitted, a fixed sum of the same features.
         """
-        calibration = self.fact_calibration()
-        if calibration is not None:
-            return calibration.uncorrected().log_odds(self._held_out_rating.rate(triples))
-        scores = [self.held_out_scorer.score_facts(slot, triples).double() for slot in (Slot.HEAD, Slot.TAIL)]
-        return torch.stack(scores).mean(0).cpu()
+        calibration, facts = self.fact_calibration(), self._held_out_rating.rate(triples)
+        if calibration is None or calibration.true < FITTED:
+            return uncalibrated_log_odds(facts)
+        return calibration.uncorrected().log_odds(facts)
 
     @cached_property
     def _held_out_rating(self) -> CandidateSearch:
