@@ -261,7 +261,7 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
     rank = torch.tensor([0, 0, 1, 2, 5, 40, 99])
     zero = torch.zeros_like(rank)
     ranks = Ranks(rank, zero, zero + 100, zero, zero.bool())
-    gains = gain(run)
+    gains, bands = gain(run), [HiddenBand(0.5, 40, 30.0, 28.0), HiddenBand(0.0, 9, 1.0, 0.0)]
     for draw, *about in (
         (gain_figure, gains),
         (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
