@@ -265,10 +265,7 @@ def test_legends_hide_nothing(drawn, run: Run) -> None:
     for draw, *about in (
         (gain_figure, gains),
         (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
-        (
-            figures.calibration_figure,
-            HiddenFacts("family", 60, [HiddenBand(0.5, 40, 30.0, 28.0), HiddenBand(0.0, 9, 1.0, 0.0)], []),
-        ),
+        (figures.calibration_figure, HiddenFacts("family", 60, bands, [])),
         (figures.classification_figure, harmonium.classify(run)),
         (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),
     ):
