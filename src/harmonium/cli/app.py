@@ -91,6 +91,7 @@ def global_options(
         allocator.give_back_freed_memory()
     else:
         allocator.keep_freed_memory()
+    console.show_reading()
     for path in plugin or []:
         _import_file(path)
 

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import logging
 import math
 import os
 import sys
@@ -66,6 +67,31 @@ def say(text: str, style: str = "") -> None:
 def warnings(texts: Iterable[object]) -> None:
     """Notes on stderr, beside results that may be JSON."""
     print_parts(notes(texts), errors)
+
+
+class _ReadingLog(logging.Handler):
+    """Prints how files of facts are read, once each: on stderr, warnings in colour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text in self.printed:
+            return
+        self.printed.add(text)
+        is_warning = record.levelno >= logging.WARNING
+        style = "bold yellow" if is_warning else "dim"
+        errors.print(Text(harmless(f"{'warning: ' * is_warning}{text}"), style=style), soft_wrap=True)
+
+
+def show_reading() -> None:
+    """Print from now on which columns of a file became head, relation and tail, in the main process."""
+    logger = logging.getLogger("harmonium.reading")
+    logger.handlers = [_ReadingLog() if torchrun.rank() <= 0 else logging.NullHandler()]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
 
 
 def print_json(value: Any) -> None:

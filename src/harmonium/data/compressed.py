@@ -106,15 +106,13 @@ class _LimitedReader(io.RawIOBase):
 
 
 def read_blocks(path: Path, skip_lines: int = 0, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
-    """The bytes of a text in blocks of whole lines, without leading blank lines."""
+    """The bytes of a text in blocks of whole lines."""
     with open_bytes(path) as file:
         for _ in range(skip_lines):
             file.readline()
         while block := file.read(BLOCK):
             block += _end_of_line(file, path)
-            text = block.lstrip(b"\r\n")
-            if text:
-                yield text
+            yield block
             if progress:
                 progress(len(block))
 

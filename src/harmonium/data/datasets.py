@@ -17,6 +17,7 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.spellings import unite_spellings
 from harmonium.data.split import split
 from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.reading_report import report_reading
 from harmonium.data.tables.skipped_rows import OnBad
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import folders, storage
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from harmonium.data.tables.source import Source
 
 WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 9
+CACHE_VERSION = 10
 MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
 PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
@@ -64,27 +65,30 @@ def load(
     if isinstance(source, Graph):
         return source
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
-    if not isinstance(source, str | os.PathLike):
-        from harmonium.data.tables import in_memory
-
-        graph = _encode(in_memory.read, source, read_with)
-    elif (server := registry().server(source)) is not None:
-        graph = _encode(server.read, str(source), read_with)
-    else:
-        path = locate(source, progress)
-        if path.suffix == graph_file.ENDING and path.is_file():
-            read_with.refuse_table_options(path)
-            return graph_file.load(path)
-        graph = _load_path(path, read_with)
-        if path.is_dir() and has_splits(path):
-            return graph
-    if len(graph.valid) or len(graph.test):
+    graph, is_whole = _read(source, read_with)
+    report_reading(graph.reading, graph.notes)
+    if is_whole or len(graph.valid) or len(graph.test):
         return graph
     graph = unite_spellings(graph) if read_with.unite else graph
     if valid == test == 0:
         return graph
     share = split_share(len(graph.train))
     return split(graph, seed=seed, valid=share if valid is None else valid, test=share if test is None else test)
+
+
+def _read(source: Any, options: Options) -> tuple[Graph, bool]:
+    """A graph as its source has it, and whether the source says itself what its splits are."""
+    if not isinstance(source, str | os.PathLike):
+        from harmonium.data.tables import in_memory
+
+        return _encode(in_memory.read, source, options), False
+    if (server := registry().server(source)) is not None:
+        return _encode(server.read, str(source), options), False
+    path = locate(source, options.progress)
+    if path.suffix == graph_file.ENDING and path.is_file():
+        options.refuse_table_options(path)
+        return graph_file.load(path), True
+    return _load_path(path, options), path.is_dir() and has_splits(path)
 
 
 def read_graph(source: Any, **options: Any) -> Graph:

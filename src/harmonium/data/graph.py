@@ -62,6 +62,7 @@ class Graph(Displayed):
     name: str = "graph"
     notes: tuple[Note, ...] = ()  # for the user, such as duplicates that were dropped
     rejected: Triples = field(default_factory=lambda: Triples.from_rows([]))  # known to be false: never proposed
+    reading: str = ""  # of a table: which columns became head, relation and tail, with an example
 
     @property
     def n_entities(self) -> int:

@@ -40,7 +40,9 @@ def parts(graph: Graph) -> Iterator[bytes | memoryview]:
             if names is not None:
                 tensors |= {f"{prefix}.{column}": tensor for column, tensor in names.columns().items()}
     notes = [note.to_json() for note in graph.notes]
-    about = json.dumps({"name": graph.name, "notes": notes})  # in one entry: entries have no fixed order
+    about = json.dumps(
+        {"name": graph.name, "notes": notes} | ({"reading": graph.reading} if graph.reading else {})
+    )  # in one entry: entries have no fixed order
     return tensor_file.parts(tensors, {"about": about, "sha256": _checksum(tensors, about)})
 
 
@@ -67,7 +69,8 @@ def load(path: Path) -> Graph:
         notes = tuple(Note.from_json(note) for note in about["notes"])
         if metadata.get("sha256") != _checksum(tensors, metadata["about"]):
             raise ValueError("its contents do not match its checksum")
-        return Graph(entities, relations, train, valid, test, str(about["name"]), notes, rejected)
+        reading = str(about.get("reading", ""))
+        return Graph(entities, relations, train, valid, test, str(about["name"]), notes, rejected, reading)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError, RuntimeError, OSError) as error:
         raise HarmoniumError(f"{path}: not a graph file that can be read ({error}); make it again") from error
 

@@ -70,7 +70,7 @@ def unite_spellings(graph: Graph) -> Graph:
         notes += drop_repeated(splits)
     train, valid, test = splits.values()
     notes_of_all = (*graph.notes, *notes)
-    return Graph(names, titles, train, valid, test, graph.name, notes_of_all, renumber(graph.rejected))
+    return Graph(names, titles, train, valid, test, graph.name, notes_of_all, renumber(graph.rejected), graph.reading)
 
 
 def _pairs(vocabulary: Vocabulary, counts: Tensor, key: Callable[[str], str]) -> list[tuple[int, int]]:

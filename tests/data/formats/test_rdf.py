@@ -183,7 +183,7 @@ def test_sparql_queries_of_your_own(endpoint: str) -> None:
 
 WRONG_QUERIES = {
     "SELECT ?x WHERE {": "the endpoint answers 400 ",
-    "SELECT ?s ?o { ?s ?p ?o }": "2 columns .s, o., not clear which are head, relation and tail",
+    "SELECT ?s ?o { ?s ?p ?o }": "found 2 columns, expected 3",
     "ASK { ?s ?p ?o } # LIMIT 1": "the query must be a SELECT",
     "SELECT ?s ?p ?o { ?s ?p ?x OPTIONAL { ?o ?s ?nothing } }": "a row leaves one of s, p, o unbound",
     "SELECT ?s ?o ('x' AS ?p) { ?s ?q ?o }": "selected as a relation, which must be an IRI",

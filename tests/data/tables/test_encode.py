@@ -16,9 +16,10 @@ from graph_checks import memory_growth
 from harmonium.data import compressed, growing_column, repeats
 from harmonium.data import split as split_module
 from harmonium.data.datasets import load
-from harmonium.data.formats import csv, parquet
+from harmonium.data.formats import parquet
 from harmonium.data.graph import SPLITS
 from harmonium.data.growing_column import GrowingColumn
+from harmonium.data.tables import table as tables
 from harmonium.data.tables.encode import NameEncoder
 from harmonium.errors import HarmoniumError
 
@@ -74,7 +75,8 @@ def test_a_graph_in_small_parts_is_the_graph_by_hand(tmp_path: Path, seed: int, 
     dropped = {split: len(facts) - len(rows[split]) for split, facts in splits.items()}
     notes = [("repeated", split, count) for split, count in dropped.items() if count]
     notes += [("in train", split, sum(row in rows["train"] for row in rows[split])) for split in SPLITS[1:]]
-    assert [(note.kind, note.split, note.count) for note in graph.notes] == notes
+    found = [(note.kind, note.split, note.count) for note in graph.notes if note.kind != "many lost"]
+    assert found == notes
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -82,7 +84,7 @@ def test_tables_in_small_parts_have_their_splits_and_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, in_small_parts: None
 ) -> None:
     """Names: the first in a column; a tail's wins over a head's, and the file beside over both."""
-    monkeypatch.setattr(csv, "ROWS", 3)
+    monkeypatch.setattr(tables, "ROWS", 3)
     monkeypatch.setattr(parquet, "ROWS", 3)
     splits = {split: list(dict.fromkeys(lines(9, seed))) for seed, split in enumerate(SPLITS)}
     rows = [(*fact, split) for split, facts in splits.items() for fact in facts]

@@ -106,13 +106,13 @@ def test_unknown_names_are_counted_with_suggestions() -> None:
         "unknown relation": 1,
         "unknown entity": 1,
         "the tail is empty": 1,
-        "found 2 columns, expected 3: head, relation, tail": 1,
+        "found 2 columns, expected 3": 1,
     }
 
 
 def test_wrong_columns_are_an_error_that_names_them() -> None:
     frame = pandas.DataFrame(FACTS, columns=["film", "genre", "year"])
-    with pytest.raises(HarmoniumError, match="expected columns head, relation, tail, found film, genre, year"):
+    with pytest.raises(HarmoniumError, match=r'header .film, genre, year. names no head.*--columns "film,genre,year"'):
         list(read_triples(frame, make_graph()))
     (triples,) = read_triples(frame, make_graph(), columns=["film", "genre", "year"])
     assert len(triples) == 3
@@ -123,6 +123,6 @@ def test_wrong_columns_are_an_error_that_names_them() -> None:
 def test_questions_may_lack_the_column_that_is_asked_for() -> None:
     frame = pl.DataFrame({"subject": ["e1", "e2"], "predicate": ["r0", "r1"]})
     assert [query.text for query in read_queries(frame, make_graph())] == ["e1, r0, ?", "e2, r1, ?"]
-    with pytest.raises(HarmoniumError, match="expected columns"):
+    with pytest.raises(HarmoniumError, match=r"2 columns .subject, predicate."):
         list(read_triples(frame, make_graph()))
     assert fact_table(frame, are_questions=True)["tail"].to_list() == [None, None]

@@ -140,7 +140,9 @@ def test_a_file_of_which_most_rows_are_bad_is_refused(tmp_path: Path) -> None:
 def test_signs_of_a_misread_file_are_noted(tmp_path: Path) -> None:
     file = tmp_path / "facts.csv"
     file.write_text("".join(f"film {i % 7},person {i},{1990 + i % 5}\n" for i in range(60)))
-    assert "60 relations for 60 facts" in str(whole(file).notes[0])
+    with pytest.raises(HarmoniumError, match=r"second column.*hardly ever repeats.*film 0, person 0, 1990"):
+        whole(file)
+    assert "60 relations for 60 facts" in str(whole(file, columns="1,2,3").notes[0])
     file.write_text("a,r,b\nb,r,N/A\nc,r,null\n")
     (note,) = whole(file).notes
     assert "read as entities: N/A, null" in note.text

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harmonium.data.compressed import find_file, strip_compression
-from harmonium.data.graph import Graph
+from harmonium.data.formats.tab_files import names_beside, split_files
+from harmonium.data.graph import Graph, Note
+from harmonium.data.tables.facts import facts_of_tables
+from harmonium.data.tables.graph_source import to_source
 from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class Format:
     name: str  # one word: `--to NAME` for a folder format
     title: str  # as people call it
     help: str  # what is read, in a line
-    read: Callable[[Path, Options], Source]
+    read: Callable[[Path, Options], Source] | None = None  # of a format that is no table
+    open_table: Callable[[Path, Options, SkippedRows, list[Note]], Table] | None = None  # of one that is: one file
     suffixes: tuple[str, ...] = ()  # of its files; a folder has train.SUFFIX (and valid, test)
     detect: Callable[[Path, Options], bool] | None = None  # default: by the suffixes
     write: Callable[[Graph, Path, Sequence[str], bool], None] | None = (
@@ -44,6 +50,18 @@ class Format:
         if path.is_file():
             return strip_compression(path).suffix in self.suffixes
         return find_file(path, "train", self.suffixes) is not None
+
+    def source(self, path: Path, options: Options) -> Source:
+        """The facts of a file or folder."""
+        if self.open_table is None:
+            assert self.read is not None, f"{self.name} reads tables or sources"
+            return self.read(path, options)
+        name, folder, files = split_files(path, self.suffixes)
+        skipped, notes = SkippedRows(options.on_bad), list[Note]()
+        tables = {split: self.open_table(file, options, skipped, notes) for split, file in files.items()}
+        facts = facts_of_tables(tables, options, skipped, notes)
+        source = to_source(name, facts, str(path), names_beside(folder), notes, skipped)
+        return replace(source, is_guess=options.columns is None)
 
     @property
     def targets(self) -> tuple[str, ...]:

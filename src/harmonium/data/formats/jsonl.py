@@ -1,51 +1,22 @@
-"""JSON lines: a folder with train.jsonl (valid, test), or one file; each line is an object, whose keys are columns, or
-an array of cells. A .json file may hold one array of them instead.
-"""
+"""JSON lines: each line is an object, whose keys are columns, or an array of cells; .json may be one array of them."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import polars as pl
-
-from harmonium.data.compressed import create_file, find_file, strip_compression
+from harmonium.data.compressed import create_file
 from harmonium.data.formats.format import Format
-from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
+from harmonium.data.tables.graph_source import to_table
 from harmonium.data.tables.reading_options import Options
-from harmonium.data.tables.rows import JSON_ENDINGS, read_values
 from harmonium.data.tables.skipped_rows import SkippedRows
-from harmonium.data.tables.source import Source
-from harmonium.data.tables.table import choose_encoding, to_source, to_table
-from harmonium.data.tables.table_rows import tables_of_rows
-
-ENDINGS = JSON_ENDINGS
+from harmonium.data.tables.table import Table, table_of_values
+from harmonium.data.tables.text_encoding import choose_encoding
+from harmonium.data.tables.values import read_values
 
 
-def detect(path: Path, options: Options) -> bool:
-    if path.is_file():
-        return strip_compression(path).suffix in ENDINGS
-    return find_file(path, "train", ENDINGS) is not None
-
-
-def read(path: Path, options: Options) -> Source:
-    name, folder, files = split_files(path, ENDINGS)
-    notes: list[Note] = []
-    skipped = SkippedRows(options.on_bad)
-    tables = {split: partial(_tables, file, options, skipped, notes) for split, file in files.items()}
-    return to_source(name, tables, str(path), names_beside(folder), notes, skipped)
-
-
-def _tables(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Iterator[pl.DataFrame]:
-    """The chosen keys of the objects in one file, in parts."""
-    skipped.restart(path)
-    encoding = choose_encoding(path, options, notes)
-
-    def rows(skipped: SkippedRows) -> Iterator[tuple[str, Any]]:
-        return ((f":{number}", row) for number, row in read_values(path, encoding, skipped))
-
-    return tables_of_rows(rows, options, path, skipped, notes)
+def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
+    values = read_values(path, choose_encoding(path, options.encoding, skipped.skips, notes), skipped)
+    return table_of_values(str(path), ((f":{number}", value) for number, value in values), skipped)
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
@@ -55,6 +26,6 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
 
 
 FORMAT = Format(
-    "jsonl", "JSON lines", "JSON lines, or one JSON array, of objects or of rows.", read, ENDINGS, detect, write,
-    written=(".jsonl",),
+    "jsonl", "JSON lines", "JSON lines, or one JSON array, of objects or of rows.", open_table=open_table,
+    suffixes=(".jsonl", ".ndjson", ".json"), write=write, written=(".jsonl",),
 )  # fmt: skip

@@ -8,12 +8,11 @@ import polars as pl
 
 from harmonium.data.compressed import create_file
 from harmonium.data.formats.format import Format
-from harmonium.data.formats.tsv import names_beside, split_files
 from harmonium.data.graph import Graph, Note
+from harmonium.data.tables.graph_source import to_table
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
-from harmonium.data.tables.source import Source
-from harmonium.data.tables.table import select_facts, to_source, to_table
+from harmonium.data.tables.table import Batch, Table
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.untrusted import refuse_pickle
@@ -22,20 +21,21 @@ ROWS = 1 << 20  # read at a time
 MEMORY = 1 << 29  # bytes for the reader of a small file
 
 
-def read(path: Path, options: Options) -> Source:
-    name, folder, files = split_files(path, (".parquet",))
-    skipped, notes = SkippedRows(options.on_bad), list[Note]()
-    tables = {split: partial(_facts, file, options, skipped, notes) for split, file in files.items()}
-    return to_source(name, tables, str(path), names_beside(folder), notes, skipped)
+def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
+    batches = _batches(path)
+    first = next(batches)
+    return Table(str(path), first.cells.columns, (batch for part in ([first], batches) for batch in part))
 
 
-def _facts(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Iterator[pl.DataFrame]:
-    skipped.restart(path)
-    first_row = 1
+def _batches(path: Path) -> Iterator[Batch]:
+    n_rows = 0
     for table in read_tables(path):
-        yield select_facts(table, options, str(path), skipped, notes, first_row)
-        first_row += len(table)
-    skipped.finish()
+        yield Batch(table, partial(_row_name, n_rows + 1))
+        n_rows += len(table)
+
+
+def _row_name(first: int, row: int) -> str:
+    return f": row {first + row}"
 
 
 def read_tables(path: Path) -> Iterator[pl.DataFrame]:
@@ -56,4 +56,4 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
         to_table(graph, splits, alone).write_parquet(file)
 
 
-FORMAT = Format("parquet", "Parquet", "Parquet tables.", read, (".parquet",), write=write)
+FORMAT = Format("parquet", "Parquet", "Parquet tables.", open_table=open_table, suffixes=(".parquet",), write=write)

@@ -10,18 +10,20 @@ from pathlib import Path
 
 from harmonium.data import formats, graph_file
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats import tsv
+from harmonium.data.formats import tab_files, text
 from harmonium.data.formats.format import Format, Server
 from harmonium.data.formats.neo4j import server as neo4j
 from harmonium.data.formats.rdf import sparql
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.tables.columns import WEIGHT
 from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
+from harmonium.data.tables.table import Table
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
 
-LAST = ("csv", "tsv")  # they read nearly any text, so other formats are tried first
+LAST = ("text",)  # it reads nearly any file, so other formats are tried first
 
 
 def _declared() -> tuple[Format, ...]:
@@ -65,9 +67,18 @@ def read(path: Path, options: Options) -> Source:
     format = detect(path, options)
     if format.table_options is not None:
         options.refuse_table_options(path, format.table_options)
-    source = format.read(path, options)
+    source = format.source(path, options)
     source.notes.extend(_notes_of_unread_files(path, format))
     return source
+
+
+def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
+    """The rows of one file of facts or queries."""
+    format = next(
+        (each for each in FORMATS if each.open_table is not None and each.detects(path, options)), text.FORMAT
+    )
+    assert format.open_table is not None, "only tables"
+    return format.open_table(path, options, skipped, notes)
 
 
 def _notes_of_unread_files(path: Path, format: Format) -> list[Note]:
@@ -164,7 +175,7 @@ def _write_folder(graph: Graph, folder: Path, to: str, splits: Sequence[str]) ->
     for split in splits:
         format.write(graph, folder / f"{split}.{to}", [split], False)
     if not format.has_labels:
-        tsv.write_names(graph, folder)
+        tab_files.write_names(graph, folder)
 
 
 def is_graph_file(name: str) -> bool:

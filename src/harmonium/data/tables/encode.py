@@ -39,7 +39,10 @@ def encode(source: Source) -> Graph:
     entities: Sequence[str] = encoders[0].names() if encoders else source.entities or ()
     relations: Sequence[str] = encoders[1].names() if encoders else source.relations or ()
     notes = [note for encoder in encoders or () for note in encoder.notes()] + _notes_of_broken_labels(source)
-    notes += drop_repeated(splits) + _notes_of_weights(splits)
+    n_facts = sum(map(len, splits.values()))
+    repeated = drop_repeated(splits)
+    notes += repeated + _notes_of_weights(splits)
+    notes += source.skipped.note_of_losses(source.name, n_facts, repeated, is_error=source.is_guess)
     graph = Graph(
         Vocabulary(entities, _labels(entities, source.entity_names), "entity"),
         Vocabulary(relations, _labels(relations, source.relation_names), "relation"),
@@ -50,7 +53,9 @@ def encode(source: Source) -> Graph:
     )
     if encoders:
         notes += _notes_of_odd_names(graph)
-    return replace(graph, notes=(*source.notes, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)))
+    reading = next((note.text for note in source.notes if note.kind == "reading"), "")
+    said = [note for note in source.notes if note.kind != "reading"]
+    return replace(graph, notes=(*said, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)), reading=reading)
 
 
 def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:

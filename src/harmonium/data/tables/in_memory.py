@@ -1,6 +1,6 @@
 """Graphs in memory: pandas and polars frames, lists of rows, arrays, columns by name, networkx graphs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +8,13 @@ import polars as pl
 
 from harmonium.data.graph import Note
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
+from harmonium.data.tables.facts import facts_of_tables, usable_rows
+from harmonium.data.tables.graph_source import to_source
 from harmonium.data.tables.reading_options import Options
-from harmonium.data.tables.rows import text_of, to_rows
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
-from harmonium.data.tables.table import drop_unusable, select_facts, to_source
-from harmonium.data.tables.table_rows import tables_of_rows
+from harmonium.data.tables.table import Batch, Table, table_of_values
+from harmonium.data.tables.values import WHOLE_NUMBER, text_of, to_rows
 from harmonium.errors import HarmoniumError
 
 NODE_LABELS = ("name", "label")  # attributes that label a node
@@ -23,27 +24,34 @@ EDGE_RELATIONS = ("relation", "predicate", "property", "relationship", "label", 
 def read(data: Any, options: Options) -> Source:
     """Facts from the columns of a frame or a dict, the rows of a list or an array, or the edges of a networkx graph."""
     skipped, notes = SkippedRows(options.on_bad), list[Note]()
-    if hasattr(data, "is_directed") and hasattr(data, "edges"):
-        table, location = _from_networkx(data, options, skipped), "the networkx graph"
-        return to_source(str(data.name or "graph"), {"train": lambda: [table]}, location, notes=notes, skipped=skipped)
+    if is_networkx(data):
+        edges = _from_networkx(data, options, skipped, notes)
+        return to_source(
+            str(data.name or "graph"), {"train": [edges]}, "the networkx graph", notes=notes, skipped=skipped
+        )
+    table = open_memory(data, options, skipped)
+    name = table.location.removeprefix("the ")
+    source = to_source(
+        name, facts_of_tables({"train": table}, options, skipped, notes), table.location, notes=notes, skipped=skipped
+    )
+    return replace(source, is_guess=options.columns is None)
+
+
+def is_networkx(data: Any) -> bool:
+    return hasattr(data, "is_directed") and hasattr(data, "edges")
+
+
+def open_memory(data: Any, options: Options, skipped: SkippedRows) -> Table:
+    """The rows of a frame, a list, an array or a dict of columns."""
     frame = to_frame(data)
-    if frame is not None and not is_untitled(frame):
-        table = select_facts(frame, options, "the frame", skipped, notes)
-        skipped.finish()
-        return to_source("frame", {"train": lambda: [table]}, "the frame", notes=notes, skipped=skipped)
-    if frame is not None and options.columns is not None and set(options.fact_titles) <= set(frame.columns):
-        options = replace(options, columns=[frame.columns.index(label) + 1 for label in options.fact_titles])
-    rows = list(frame.iter_rows()) if frame is not None else to_rows(data)
-    name = "frame" if frame is not None else "array" if hasattr(data, "shape") else "list"
-
-    def read_rows(_: SkippedRows) -> Iterator[tuple[str, Any]]:
-        return ((f": row {number}", row) for number, row in enumerate(rows, start=1))
-
-    def tables() -> Iterator[pl.DataFrame]:
-        skipped.restart(f"the {name}")
-        return tables_of_rows(read_rows, options, f"the {name}", skipped, notes)
-
-    return to_source(name, {"train": tables}, f"the {name}", notes=notes, skipped=skipped)
+    if frame is None:
+        name = "the array" if hasattr(data, "shape") else "the list"
+        return table_of_values(name, ((f": row {n}", row) for n, row in enumerate(to_rows(data), start=1)), skipped)
+    is_chosen = options.columns is not None and set(options.fact_titles) <= set(frame.columns)
+    titles = None if is_untitled(frame) and not is_chosen else frame.columns
+    if titles is None and frame.is_empty():
+        return Table("the frame", None, iter(()))
+    return Table("the frame", titles, iter([Batch(frame, lambda row: f": row {row + 1}")]))
 
 
 def to_frame(data: Any) -> pl.DataFrame | None:
@@ -79,11 +87,12 @@ def _from_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pl.
 
 
 def _pandas_cells(column: Any) -> list[Any]:
-    """The cells of a column; numbers and dates as pandas writes them."""
+    """The cells of a column; numbers and dates as pandas writes them, but for whole floats (`text_of`)."""
     if getattr(column.dtype, "kind", "O") not in "fmM":
         return list(column.tolist())
     cells = zip(column.astype(str).tolist(), column.notna().tolist(), strict=True)
-    return [cell if is_valid else None for cell, is_valid in cells]
+    texts = [cell if is_valid else None for cell, is_valid in cells]
+    return [text and WHOLE_NUMBER.sub(r"\1", text) for text in texts] if column.dtype.kind == "f" else texts
 
 
 def _is_column(value: Any) -> bool:
@@ -101,19 +110,22 @@ def is_untitled(frame: pl.DataFrame) -> bool:
     return frame.columns in (*numbered, [f"column_{i + 1}" for i in range(width)])
 
 
-def _from_networkx(graph: Any, options: Options, skipped: SkippedRows) -> pl.DataFrame:
+def _from_networkx(graph: Any, options: Options, skipped: SkippedRows, notes: list[Note]) -> pl.DataFrame:
     """The relation of an edge is its attribute `relation` (or predicate, label, ...), or its key if that is text.
 
-    Where columns are chosen, they are attributes: the relation's and the weight's of edges, labels and types of nodes.
+    Where columns are chosen, they are attributes: the relation's and the weight's of edges, labels and types of nodes. The
+    attribute `weight`, which networkx uses itself, is the weight unless another one is chosen.
     """
     if not graph.is_directed():
         raise HarmoniumError("an undirected graph has no heads and tails; graph.to_directed() makes facts both ways")
+    names = _node_names(graph)
+    weight = str(options.weight_column or WEIGHT)
     relations = options.fact_titles[1:2] or EDGE_RELATIONS
     labels = {"head_name": NODE_LABELS, "tail_name": NODE_LABELS} | {k: (v,) for k, v in options.label_titles.items()}
     types = {column: (title,) for column, title in options.type_titles.items()}
-    node_columns = {column: names for column, names in (labels | types).items() if column != "relation_name"}
+    node_columns = {column: titles for column, titles in (labels | types).items() if column != "relation_name"}
     keys = {"keys": True} if graph.is_multigraph() else {}
-    rows, edges = [], []
+    rows, edges, is_weighted = [], [], options.weight_column is not None
     for head, tail, *key, attributes in graph.edges(data=True, **keys):
         edge = f": edge ({head}, {tail})"
         relation = _first(attributes, relations) or next((text for text in key if isinstance(text, str)), None)
@@ -121,17 +133,33 @@ def _from_networkx(graph: Any, options: Options, skipped: SkippedRows) -> pl.Dat
             skipped.reject("the networkx graph", edge, "no relation", "; give it an attribute: relation='...'")
             continue
         nodes = {"head": graph.nodes[head], "tail": graph.nodes[tail]}
-        further = [_first(nodes[column.split("_")[0]], names) for column, names in node_columns.items()]
-        if options.weight_column is not None:
-            further.append(_first(attributes, (str(options.weight_column),)))
-        rows.append((text_of(head), relation, text_of(tail), *further))
+        further = [_first(nodes[column.split("_")[0]], titles) for column, titles in node_columns.items()]
+        is_weighted = is_weighted or weight in attributes
+        rows.append((names[head], relation, names[tail], *further, _first(attributes, (weight,))))
         edges.append(edge)
-    columns = [*COLUMNS, *node_columns, *[WEIGHT] * (options.weight_column is not None)]
+    columns = [*COLUMNS, *node_columns, WEIGHT]
     table = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
-    titles = {WEIGHT: str(options.weight_column)}
-    table = drop_unusable(table, "the networkx graph", edges.__getitem__, skipped, titles)
+    table = table if is_weighted else table.drop(WEIGHT)
+    if rows:
+        notes.append(
+            Note(f"nodes are head and tail of each edge; for example: {' - '.join(map(str, rows[0][:3]))}", "reading")
+        )
+    table = usable_rows(Batch(table, edges.__getitem__), "the networkx graph", skipped, {WEIGHT: weight}, notes)
     skipped.finish()
     return table
+
+
+def _node_names(graph: Any) -> dict[Any, str]:
+    """The name of each node as text; two nodes with one name, such as 1 and '1', are an error."""
+    nodes: dict[str, Any] = {}
+    for node in graph.nodes:
+        name = text_of(node)
+        if (other := nodes.setdefault(name, node)) is not node and name:
+            raise HarmoniumError(
+                f"the networkx graph: the nodes {other!r} and {node!r} are different, but both are named '{name}'; unite or "
+                "rename them (networkx.relabel_nodes)"
+            )
+    return {node: name for name, node in nodes.items()} | {node: "" for node in graph.nodes if not text_of(node)}
 
 
 def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -1,23 +1,36 @@
-"""Separated text (CSV, TSV): which separator it has, and its rows as cells with their line numbers."""
+"""Separated text (CSV, TSV): how it is laid out, and its rows as batches, read once.
+
+Tab-separated text without quotes is read by polars, a block at a time; where that fails, and for all other text, by
+Python's csv module, line by line, so that errors name the line.
+"""
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from harmonium.data.compressed import numbered_lines
-from harmonium.data.names import is_empty
+import polars as pl
+
+from harmonium.data.compressed import READ_ERRORS, numbered_lines, read_blocks, strip_compression
+from harmonium.data.graph import Note
+from harmonium.data.names import BLANKS, is_empty
 from harmonium.data.tables.columns import is_header
+from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
-from harmonium.data.tables.text_encoding import UTF_8, guess_encoding
+from harmonium.data.tables.table import Batch, Table, table_of_lists
+from harmonium.data.tables.text_encoding import UTF_8, choose_encoding, reject_bytes
+from harmonium.errors import HarmoniumError
 
 SEPARATORS = (",", ";", "\t", "|")
 SAMPLE = 100  # lines that decide on the separator
 SHOWN_CELLS = 8  # of the first row, in an error about another
+MAX_JOINED = 20  # lines of one row in a text whose cells are not quoted as a rule
+QUOTED = r'^"(?:[^"]|"")*""(?:[^"]|"")*"$'  # a cell that csv.writer or pandas quoted, as it has a quote in it
+TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
 
 @dataclass(frozen=True)
@@ -30,10 +43,24 @@ class Layout:
     is_quoted: bool  # whether most cells are quoted
 
 
-def guess_layout(path: Path, encoding: str | None = None) -> Layout:
+def open_text(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
+    """The rows of a text; its first row may be a header."""
+    encoding = choose_encoding(path, options.encoding, skipped.skips, notes)
+    layout = guess_layout(path, encoding)
+    separator = options.delimiter or layout.separator
+    if options.delimiter is None and strip_compression(path).suffix != ".csv" and layout.share < 1:
+        separator = "\t"
+    quotes = (separator != "\t" or layout.is_quoted) if options.quotes is None else options.quotes
+    width = layout.width if skipped.skips and separator == layout.separator else 0
+    reader = partial(_read_cells, path, separator, quotes, options.quotes is None, skipped, encoding)
+    if separator == "\t" and not quotes and encoding == UTF_8 and not skipped.skips:
+        return Table(str(path), None, _quick_batches(path, reader, options, options.progress))
+    return table_of_lists(str(path), ((f":{number}", cells) for number, cells in reader(width=width)))
+
+
+def guess_layout(path: Path, encoding: str) -> Layout:
     """The separator that gives most of the first lines the same number of cells, at least three."""
-    encoding = encoding or guess_encoding(path)
-    lines = numbered_lines(path, lambda number, raw: None, encoding)  # `read_cells` reports what cannot be decoded
+    lines = numbered_lines(path, lambda number, raw: None, encoding)  # `_read_cells` reports what cannot be decoded
     sample = list(islice((line for _, line in lines if line.strip()), SAMPLE))
     if sample and (declared := re.fullmatch(r'"?sep=(.)"?\s*', sample[0])):  # as spreadsheets write it
         return _layout(sample[1:], declared[1])
@@ -56,25 +83,87 @@ def _count_cells(line: str, separator: str) -> int:
         return 0
 
 
-def read_cells(
+# Quickly -------------------------------------------------------------------------------------------------------------
+
+
+def _quick_batches(
     path: Path,
-    separator: str | None = None,
-    quotes: bool | None = None,
-    skipped: SkippedRows | None = None,
-    encoding: str | None = None,
+    reader: Callable[..., Iterator[tuple[int, list[str]]]],
+    options: Options,
+    progress: Callable[[int], object] | None,
+) -> Iterator[Batch]:
+    """Tab-separated cells by polars; from the first block on that is not that simple, by `reader`."""
+    number, width = 1, 0
+    try:
+        for block in read_blocks(path, progress=progress):
+            width = width or _first_width(block)
+            table = _parse(block, width) if width else None
+            if table is None:
+                break
+            cells, lines = table
+            if len(cells):
+                yield Batch(cells, partial(_line_name, number, lines))
+            number += block.count(b"\n")
+        else:
+            return
+    except TABLE_ERRORS as error:
+        raise HarmoniumError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    rows = ((f":{line}", cells) for line, cells in reader(first_line=number, width=width if number > 1 else 0))
+    yield from table_of_lists(str(path), rows).batches
+
+
+def _line_name(first: int, lines: pl.Series | None, row: int) -> str:
+    return f":{first + (row if lines is None else lines[row])}"
+
+
+def _first_width(block: bytes) -> int:
+    start = block.lstrip(b"\r\n \t\xef\xbb\xbf")
+    return start.split(b"\n", 1)[0].count(b"\t") + 1 if start else 0
+
+
+def _parse(block: bytes, width: int) -> tuple[pl.DataFrame, pl.Series | None] | None:
+    """The cells of a block of lines and the lines that are not blank (None: all); None if a line is not plain."""
+    block = block.removeprefix(b"\xef\xbb\xbf")
+    if block[:1] in (b"\n", b"\r", b" ", b"\t") or b"\0" in block:
+        return None
+    schema = {str(i): pl.String for i in range(width)}
+    try:
+        cells = pl.read_csv(block, separator="\t", has_header=False, quote_char=None, schema=schema)
+    except pl.exceptions.PolarsError:
+        return None
+    lines = None
+    is_blank = cells.select(pl.all().is_null() | (pl.all().str.strip_chars(BLANKS) == ""))
+    if is_blank.select(pl.any_horizontal(pl.all()).any()).item():
+        return None  # a cell is missing or empty: which, only its line tells
+    if b'"' in block:
+        seems_quoted = cells.select(pl.all().str.contains(r'^"')).select(pl.any_horizontal(pl.all()).any()).item()
+        if seems_quoted:
+            unquoted = pl.all().str.slice(1, pl.all().str.len_chars() - 2).str.replace_all('""', '"', literal=True)
+            cells = cells.select(pl.when(pl.all().str.contains(QUOTED)).then(unquoted).otherwise(pl.all()))
+    return cells, lines
+
+
+# Line by line --------------------------------------------------------------------------------------------------------
+
+
+def _read_cells(
+    path: Path,
+    separator: str,
+    quotes: bool,
+    may_have_quotes: bool,
+    skipped: SkippedRows,
+    encoding: str,
+    width: int = 0,
+    first_line: int = 1,
 ) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each row that is not blank; empty cells beyond the width of the first row are dropped.
 
-    Default separator: as `guess_layout` says. Default quotes: unless tabs separate cells of which most are unquoted. A row
-    of another width, or one that cannot be read, is an error or, if `skipped` says so, skipped: so are lines above the
+    Where tabs separate cells that are not quoted, a cell may be (`may_have_quotes`): if it has a quote in it, or if its row
+    has the right width only so. A row of another width, or one that cannot be read, is rejected: so are lines above the
     table.
     """
-    skipped = skipped or SkippedRows()
-    encoding = encoding or guess_encoding(path, skipped.skips)
-    layout = guess_layout(path, encoding)
-    separator = separator or layout.separator
-    quotes = separator != "\t" or layout.is_quoted if quotes is None else quotes
-    lines = _Lines(path, encoding, skipped, _cell_pattern(separator) if quotes and separator != " " else None)
+    pattern = _cell_pattern(separator) if quotes and separator != " " else None
+    lines = _Lines(path, encoding, skipped, pattern, first_line)
     reader = csv.reader(
         lines,
         delimiter=separator,
@@ -82,8 +171,7 @@ def read_cells(
         skipinitialspace=separator != "\t",
         strict=True,
     )
-    width = layout.width if skipped.skips and separator == layout.separator else 0
-    expected = ""  # what a row should look like, once one was read
+    expected, may_have_quotes = "", may_have_quotes and not quotes  # what a row should look like, once one was read
     while True:
         lines.begin_row()
         try:
@@ -91,13 +179,14 @@ def read_cells(
         except StopIteration:
             return
         except csv.Error as error:
-            advice = "; `--no-quotes` reads quotes as plain text"
-            lines.reject(f"{error}; is a quote open?", advice)
+            lines.reject(f"{error}; is a quote open?", "; `--no-quotes` reads quotes as plain text")
             continue
         if is_empty("".join(cells)):
             continue
         if separator != "\t":
             cells = [cell.strip() for cell in cells]
+        elif may_have_quotes and any(cell.startswith('"') for cell in cells):
+            cells = lines.requoted(width) or [_unquoted(cell) for cell in cells]
         if not expected and (not width or is_header(cells)):
             width = len(cells)
         while len(cells) > width and not cells[-1]:
@@ -112,6 +201,11 @@ def read_cells(
         yield lines.number, cells
 
 
+def _unquoted(cell: str) -> str:
+    """A cell without the quotes that csv.writer put around it, as it has a quote in it."""
+    return cell[1:-1].replace('""', '"') if cell.startswith('"') and re.match(QUOTED, cell) else cell
+
+
 def _cell_pattern(separator: str) -> re.Pattern[str]:
     """Cells of a line in turn: a quoted one and the blanks behind it, one whose quote stays open, any other; a separator."""
     end, blanks = re.escape(separator), "" if separator == "\t" else " *"
@@ -122,9 +216,13 @@ def _cell_pattern(separator: str) -> re.Pattern[str]:
 class _Lines(Iterator[str]):
     """The lines of a text for csv.reader; a row that took several by mistake gives back all but the first."""
 
-    def __init__(self, path: Path, encoding: str, skipped: SkippedRows, cells: re.Pattern[str] | None) -> None:
+    def __init__(
+        self, path: Path, encoding: str, skipped: SkippedRows, cells: re.Pattern[str] | None, first: int = 1
+    ) -> None:
         self.path, self.skipped, self.cells = path, skipped, cells
-        self.lines = numbered_lines(path, partial(reject_bytes, path, encoding, skipped), encoding)
+        self.lines = islice(
+            numbered_lines(path, partial(reject_bytes, path, encoding, skipped), encoding), first - 1, None
+        )
         self.row: list[tuple[int, str]] = []  # lines of the current row
         self.returned: list[tuple[int, str]] = []  # to be read again, the last first
 
@@ -150,15 +248,29 @@ class _Lines(Iterator[str]):
     def begin_row(self) -> None:
         self.row = []
 
+    def requoted(self, width: int) -> list[str] | None:
+        """The cells of the row if it has the right width only when quotes quote, as a tab or a line break is in a cell."""
+        if not width or self.row[0][1].rstrip("\r\n").count("\t") + 1 == width:
+            return None
+        texts = [self.row[0][1]]
+        for _ in range(MAX_JOINED):
+            try:
+                cells = next(csv.reader(texts, delimiter="\t", strict=True), [])
+            except csv.Error:
+                cells = []
+            if len(cells) == width:
+                return cells
+            following = self.returned.pop() if self.returned else next(self.lines, None)
+            if following is None:
+                break
+            self.row.append(following)
+            texts.append(following[1])
+        self.returned += reversed(self.row[1:])
+        del self.row[1:]
+        return None
+
     def reject(self, reason: str, advice: str) -> None:
         """Refuse the first line of the row; the others may begin rows of their own."""
         text = self.row[0][1] if self.row else ""
         self.skipped.reject(self.path, f":{self.number}", reason, advice, text)
         self.returned += reversed(self.row[1:])
-
-
-def reject_bytes(path: Path, encoding: str, skipped: SkippedRows, number: int, raw: bytes) -> None:
-    """Reject a line that is no text in this encoding."""
-    name = "UTF-8" if encoding == UTF_8 else encoding
-    advice = f"; save the file as UTF-8, or give {'its' if encoding == UTF_8 else 'another'} --encoding, such as cp1252"
-    skipped.reject(path, f":{number}", f"not {name} text", advice, raw.decode("utf-8", "replace"))

@@ -15,6 +15,7 @@ OnBad = Literal["error", "skip"]
 EXAMPLES = 3  # rows shown for each reason
 REASONS = 4  # shown in an error
 SHOWN = 60  # characters of a row shown
+FEW_ROWS, ENOUGH_ROWS = 20, 100  # of a graph: below, losses say nothing; from here on, they may be an error
 MAX_COUNTED = 10_000  # rows counted for an error: then the file is not what its reader takes it for
 SKIP_ADVICE = '`--on-bad skip` (in Python: on_bad="skip") leaves out such rows'
 
@@ -50,12 +51,6 @@ class SkippedRows:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
-
-    def restart(self, file: object) -> None:
-        """Forget the rows of a file, which is read again."""
-        for rows in (self.counts, self.examples):
-            for key in [key for key in rows if key[0] == str(file)]:
-                del rows[key]
 
     def reject(
         self, file: object, row: str, reason: str, advice: str = "", text: str = "", message: str | None = None
@@ -127,6 +122,22 @@ class SkippedRows:
             raise HarmoniumError(
                 f"{name}: {rows} cannot be used; {self._reasons()}. Give the columns or the delimiter, or mend the file"
             )
+
+    def note_of_losses(self, name: str, n_facts: int, repeated: Sequence[Note], is_error: bool) -> list[Note]:
+        """A note if more than a tenth of the rows was skipped or repeated; more than half repeated `is_error`, as then
+        a column was probably misread."""
+        n_repeated = sum(note.count for note in repeated if note.kind == "repeated")
+        n_rows, lost = self.total + n_facts, self.total + n_repeated
+        if n_rows < FEW_ROWS or lost <= n_rows / 10:
+            return []
+        if is_error and n_rows >= ENOUGH_ROWS and n_repeated > n_rows / 2:
+            raise HarmoniumError(
+                f"{name}: {n_repeated:,} of {n_rows:,} rows repeat the same head, relation and tail, so that a column is "
+                "probably misread; say which columns are head, relation and tail (--columns A,B,C; in Python: columns=...): "
+                "if they are those that were read, repetitions are then dropped with a warning"
+            )
+        text = f"{lost:,} of {n_rows:,} rows are lost: {self.total:,} skipped, {n_repeated:,} repeated; are columns misread?"
+        return [Note(text, "many lost", "", lost)]
 
     def _reasons(self, limit: int | None = None) -> str:
         texts = [note.text.removeprefix("skipped ") if limit else note.text for note in self.notes()]

@@ -23,3 +23,4 @@ class Source:
         default_factory=list
     )  # notes, labels and skipped rows may still grow while the splits are read
     skipped: SkippedRows = field(default_factory=SkippedRows)
+    is_guess: bool = False  # whether columns were chosen by titles and contents, not by the user

@@ -5,6 +5,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from harmonium.data.compressed import MAX_LINE, READ_ERRORS, open_bytes
+from harmonium.data.graph import Note
+from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.errors import HarmoniumError
 
 UTF_8 = "utf-8"
@@ -28,6 +30,15 @@ def guess_encoding(path: Path, may_guess: bool = False) -> str:
     if not lines or any(_is(line, UTF_8) for line in lines):
         return UTF_8
     return WESTERN if all(_is(line, WESTERN) for line in lines) else UTF_8
+
+
+def choose_encoding(path: Path, given: str | None, may_guess: bool, notes: list[Note]) -> str:
+    """The encoding of a text, with a note where it is a guess."""
+    encoding = given or guess_encoding(path, may_guess)
+    if encoding == WESTERN and given is None:
+        note = Note(f"{path.name}: read as Windows-1252, as it is not UTF-8; --encoding NAME reads another", "encoding")
+        notes += [note] * (note not in notes)
+    return encoding
 
 
 def _by_first_bytes(start: bytes) -> str | None:
@@ -58,3 +69,10 @@ def check_encoding(name: str) -> None:
         codecs.lookup(name)
     except LookupError:
         raise HarmoniumError(f"no encoding '{name}'; usual ones are utf-8, cp1252, latin-1 and utf-16") from None
+
+
+def reject_bytes(path: Path, encoding: str, skipped: SkippedRows, number: int, raw: bytes) -> None:
+    """Reject a line that is no text in this encoding."""
+    name = "UTF-8" if encoding == UTF_8 else encoding
+    advice = f"; save the file as UTF-8, or give {'its' if encoding == UTF_8 else 'another'} --encoding, such as cp1252"
+    skipped.reject(path, f":{number}", f"not {name} text", advice, raw.decode("utf-8", "replace"))

@@ -8,14 +8,13 @@ from pathlib import Path
 import polars as pl
 
 from harmonium.data.compressed import numbered_lines
-from harmonium.data.formats.tsv import read_columns
+from harmonium.data.formats.tab_files import read_columns
 from harmonium.data.graph import Note
 from harmonium.data.names import clean_name, is_empty
 from harmonium.data.tables.columns import COLUMNS
-from harmonium.data.tables.separated_text import reject_bytes
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
-from harmonium.data.tables.text_encoding import UTF_8
+from harmonium.data.tables.text_encoding import UTF_8, reject_bytes
 from harmonium.errors import HarmoniumError
 
 

@@ -10,13 +10,13 @@ import polars as pl
 
 from harmonium.data.formats.format import Format
 from harmonium.data.formats.ids.id_tables import IdTables, names_by_id, read_integers
-from harmonium.data.formats.tsv import read_names, write_table
+from harmonium.data.formats.tab_files import read_names, write_table
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.tables.graph_source import names_table
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
-from harmonium.data.tables.table import names_table
 from harmonium.runtime.untrusted import exists_as_file
 
 
@@ -60,6 +60,6 @@ def write(graph: Graph, folder: Path) -> None:
 
 
 FORMAT = Format(
-    "libkge", "LibKGE", "Folders of LibKGE: facts as ids, and their names.", read, detect=detect, write_folder=write,
+    "libkge", "LibKGE", "Folders of LibKGE: facts as ids, and their names.", read=read, detect=detect, write_folder=write,
     beside=(), table_options=(), has_weights=False,
 )  # fmt: skip

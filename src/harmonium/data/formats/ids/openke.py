@@ -11,7 +11,7 @@ import polars as pl
 from harmonium.data.compressed import MAX_LINE
 from harmonium.data.formats.format import Format
 from harmonium.data.formats.ids.id_tables import IdTables, names_by_id, read_integers
-from harmonium.data.formats.tsv import names_beside, write_names, write_table
+from harmonium.data.formats.tab_files import names_beside, write_names, write_table
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
@@ -93,6 +93,6 @@ def _write(path: Path, table: pl.DataFrame) -> None:
 
 
 FORMAT = Format(
-    "openke", "OpenKE", "Folders of OpenKE: facts as ids, and their names.", read, detect=detect, write_folder=write,
+    "openke", "OpenKE", "Folders of OpenKE: facts as ids, and their names.", read=read, detect=detect, write_folder=write,
     beside=(), table_options=(), has_weights=False,
 )  # fmt: skip

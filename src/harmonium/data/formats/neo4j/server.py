@@ -15,11 +15,13 @@ import polars as pl
 
 from harmonium.data.formats.format import Server
 from harmonium.data.formats.neo4j.address import Neo4jAddress, facts_query, is_neo4j
-from harmonium.data.tables.columns import COLUMNS, choose_columns
+from harmonium.data.tables.columns import COLUMNS, choose_variables
+from harmonium.data.tables.facts import usable_rows
+from harmonium.data.tables.graph_source import to_source
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
-from harmonium.data.tables.table import drop_unusable, to_source
+from harmonium.data.tables.table import Batch
 from harmonium.runtime.limited_process import Limits, stream
 
 # for a process that holds a few thousand rows at a time: memory, CPU time, answer, and how long a query may take to begin
@@ -33,14 +35,13 @@ def read(text: str, options: Options) -> Source:
     address = Neo4jAddress.parse(text)
     skipped = SkippedRows(options.on_bad)
     return to_source(
-        address.graph_name, {"train": partial(_tables, address, options, skipped)}, address.location, skipped=skipped
+        address.graph_name, {"train": _tables(address, options, skipped)}, address.location, skipped=skipped
     )
 
 
 def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> Iterator[pl.DataFrame]:
     """Facts in parts, as the server sends them."""
     location = address.location
-    skipped.restart(location)
     arguments = {
         "address": asdict(address),
         "query": options.query or facts_query(address),
@@ -49,11 +50,11 @@ def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> It
     }
     messages = stream("harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, LIMITS, location, ADVICE)
     titles = json.loads(next(messages)[0])
-    chosen = choose_columns(titles, options, f"the columns of {location}")
+    chosen = choose_variables(titles, options, f"the columns of {location}")
     n_rows = 0
     for (content,) in messages:
         table = _table(json.loads(content), chosen)
-        yield drop_unusable(table, location, partial(_row_name, n_rows), skipped, {})
+        yield usable_rows(Batch(table, partial(_row_name, n_rows)), location, skipped, {})
         n_rows += len(table)
 
 

@@ -23,7 +23,7 @@ from harmonium.data.compressed import create_file, strip_compression
 from harmonium.data.formats.format import Format
 from harmonium.data.formats.rdf.annotations import REIFIES
 from harmonium.data.formats.rdf.statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
-from harmonium.data.formats.tsv import split_files
+from harmonium.data.formats.tab_files import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import clean_name
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
@@ -280,6 +280,6 @@ def _serialize(path: Path, statements: Iterator[Any]) -> None:
 
 
 FORMAT = Format(
-    "rdf", "RDF", "N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3 and JSON-LD.", read, ENDINGS, write=write,
+    "rdf", "RDF", "N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3 and JSON-LD.", read=read, suffixes=ENDINGS, write=write,
     written=(".nt", ".ttl", ".nq"), beside=(), table_options=("weight_column",), has_labels=True,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from harmonium.data.formats.format import Server
 from harmonium.data.formats.rdf.files import StatementCollector
 from harmonium.data.formats.rdf.statements import LABELS, pyoxigraph
 from harmonium.data.graph import Note
-from harmonium.data.tables.columns import COLUMNS, choose_columns
+from harmonium.data.tables.columns import COLUMNS, choose_variables
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.source import Source
 from harmonium.data.untrusted_server import post
@@ -39,7 +39,7 @@ def read(address: str, options: Options, page: int = PAGE) -> Source:
     n_pages = n_rows = 0
     for variables, rows in _pages(url, query, page, options.allow_internal):
         n_pages += bool(rows)
-        chosen = choose_columns(variables, options, f"the variables of {url}")
+        chosen = choose_variables(variables, options, f"the variables of {url}")
         names = [variables[chosen[column]] for column in COLUMNS]
         for row in rows:
             head, relation, tail = (_term(row, name, url) for name in names)

@@ -1,4 +1,4 @@
-"""Rows of facts that are objects or lists of cells: the values of JSON files, and those of lists and arrays in memory."""
+"""Values as names: the cells of JSON files and of lists and arrays in memory as text."""
 
 import json
 import re
@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harmonium.data.compressed import BLOCK, MAX_LINE, READ_ERRORS, numbered_lines, open_bytes, strip_compression
-from harmonium.data.tables.separated_text import reject_bytes
 from harmonium.data.tables.skipped_rows import SkippedRows
-from harmonium.data.tables.text_encoding import UTF_8
+from harmonium.data.tables.text_encoding import UTF_8, reject_bytes
 from harmonium.errors import HarmoniumError
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # that is written as a float
 _SURROGATES = re.compile("[\ud800-\udfff]")
-JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 MAX_ARRAY = 1 << 32  # bytes of a line in a .json file
 ACCEPTED = (
     "a name, a path, a pandas or polars frame, a list of (head, relation, tail), an array of three columns, "
@@ -24,7 +25,10 @@ ACCEPTED = (
 
 
 def text_of(cell: Any) -> str:
-    """Text, or a number or another value as text; "" for a missing one, and for what is no name: lists, other bytes."""
+    """Text, or a number or another value as text; "" for a missing one, and for what is no name: lists, other bytes.
+
+    Whole floats are written without their .0, so that 2 and 2.0 are one entity.
+    """
     if isinstance(cell, str):
         return _SURROGATES.sub("\ufffd", cell)  # JSON can escape what is not Unicode text
     if isinstance(cell, bytes):
@@ -34,6 +38,10 @@ def text_of(cell: Any) -> str:
             return ""
     if cell is None or isinstance(cell, list | tuple | set | dict) or _is_missing(cell):
         return ""
+    if isinstance(cell, bool):
+        return str(cell).lower()  # as JSON writes it
+    if isinstance(cell, float | np.floating) and cell.is_integer():
+        return str(int(cell))  # a column of numbers with a gap is one of floats: 2.0 is 2
     return str(cell)
 
 
@@ -48,11 +56,20 @@ def _is_missing(cell: Any) -> bool:
 def read_json(text: str) -> Any:
     """The value of a JSON text, with numbers as they are written; a ValueError if a name in it could not be kept."""
     value = json.loads(
-        text, parse_float=str, parse_int=str, parse_constant=lambda _: None, object_pairs_hook=_without_repeated_keys
+        text,
+        parse_float=_written_number,
+        parse_int=str,
+        parse_constant=lambda _: None,
+        object_pairs_hook=_without_repeated_keys,
     )
     if _ESCAPED_SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False).encode()  # an unpaired one is no character: a UnicodeEncodeError
     return value
+
+
+def _written_number(text: str) -> str:
+    """A number with a point as it is written, but for whole ones: 2.0 is 2."""
+    return WHOLE_NUMBER.sub(r"\1", text)
 
 
 def _unusable(error: Exception) -> str:
