@@ -223,7 +223,7 @@ def restore_graph(graph: Graph, sizes: GraphSizes, tensors: Mapping[str, Tensor]
     relations = _shorten(graph.relations, sizes.relations, sizes.relation_labels)
     rejected = read_facts(tensors, "rejected")
     train, valid, test = splits
-    return Graph(entities, relations, train, valid, test, graph.name, graph.notes, rejected)
+    return Graph(entities, relations, train, valid, test, graph.name, graph.notes, rejected, graph.reading)
 
 
 def _insert(kept: Triples, removed: Triples, rows: Tensor) -> Triples:

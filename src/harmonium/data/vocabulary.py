@@ -57,7 +57,8 @@ class Vocabulary:
             if not isinstance(name, Number):
                 kind = type(name).__name__
                 raise HarmoniumError(f"the name of the {self.kind} is text, not a {kind}: {str(name)[:80]}")
-            name = str(name)  # as numbers in files and frames become names
+            is_whole = isinstance(name, float) and name.is_integer()
+            name = f"{name:.0f}" if is_whole else str(name)  # as numbers in files and frames become names
         matches = self.find(name) or self.find_spelling(name)
         if len(matches) == 1:
             return matches[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pyoxigraph as ox
@@ -17,7 +19,7 @@ import pytest
 
 import harmonium
 from graph_checks import facts, whole
-from harmonium.data.datasets import load
+from harmonium.data.datasets import convert, load
 from harmonium.data.formats.rdf import files as rdf
 from harmonium.data.formats.rdf import sparql
 from harmonium.data.formats.rdf.statements import identifier, parse
@@ -203,3 +205,35 @@ def test_a_wrong_endpoint_is_explained(endpoint: str) -> None:
         load("sparql:nowhere")
     with pytest.raises(HarmoniumError, match="cannot be reached"):
         load("sparql:http://127.0.0.1:9/query", allow_internal=True)
+
+
+# Blank nodes and keys ------------------------------------------------------------------------------------------------
+
+
+def test_blank_nodes_of_two_files_are_two(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.nt").write_text("_:a <u:r> <u:b> .\n_:a <u:r> _:c .\n")
+    graph = load(tmp_path)
+    heads = {split: {head for head, _, _ in facts(graph, split)} for split in ("train", "test")}
+    assert heads["train"] == {"_:a"} and heads["test"] == {"_:test.a"}
+    convert(graph, tmp_path / "again", "nt")
+    again = load(tmp_path / "again")
+    assert [facts(again, split) for split in heads] == [facts(graph, split) for split in heads]
+
+
+CONTEXTS = {
+    "none": ({}, {"name", "knows"}),
+    "of one": ({"@context": {"knows": "u:knows"}}, {"name"}),
+    "of all": ({"@context": {"@vocab": "http://x.y/"}}, set()),
+    "in a list": ({"@context": [{"knows": "u:knows"}, {"name": "u:name"}]}, set()),
+}
+
+
+@pytest.mark.parametrize(("context", "lost"), CONTEXTS.values(), ids=CONTEXTS.keys())
+def test_keys_of_json_ld_that_say_nothing_are_noted(tmp_path: Path, context: dict[str, Any], lost: set[str]) -> None:
+    node = {"@id": "u:a", "u:r": {"@id": "u:b"}, "name": "Ann", "knows": {"@id": "u:c"}}
+    (tmp_path / "facts.jsonld").write_text(json.dumps(context | node))
+    noted = {
+        note.text.split("'")[1] for note in load(tmp_path / "facts.jsonld", valid=0, test=0).notes if "key" in note.text
+    }
+    assert noted == lost

@@ -17,6 +17,7 @@ from harmonium.data.formats.rdf import sparql
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.tables.columns import WEIGHT
 from harmonium.data.tables.reading_options import Options
+from harmonium.data.tables.separated_text import open_text
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
 from harmonium.data.tables.table import Table
@@ -73,12 +74,10 @@ def read(path: Path, options: Options) -> Source:
 
 
 def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
-    """The rows of one file of facts or queries."""
-    format = next(
-        (each for each in FORMATS if each.open_table is not None and each.detects(path, options)), text.FORMAT
-    )
-    assert format.open_table is not None, "only tables"
-    return format.open_table(path, options, skipped, notes)
+    """The rows of one file of facts or queries, by its suffix."""
+    suffix = strip_compression(path).suffix
+    openers = (format.open_table for format in FORMATS if suffix in format.suffixes)
+    return (next((open for open in openers if open is not None), None) or open_text)(path, options, skipped, notes)
 
 
 def _notes_of_unread_files(path: Path, format: Format) -> list[Note]:

@@ -249,16 +249,21 @@ class _Lines(Iterator[str]):
         self.row = []
 
     def requoted(self, width: int) -> list[str] | None:
-        """The cells of the row if it has the right width only when quotes quote, as a tab or a line break is in a cell."""
-        if not width or self.row[0][1].rstrip("\r\n").count("\t") + 1 == width:
-            return None
+        """The cells of the row if it has the right width only when quotes quote, as a tab or a line break is in a cell.
+
+        One of its lines has then another width.
+        """
         texts = [self.row[0][1]]
+        last = texts[0].rstrip("\r\n").split("\t")[-1]
+        is_right = texts[0].count("\t") + 1 == width
+        if not width or (is_right and not (last.startswith('"') and last.count('"') % 2)):
+            return None
         for _ in range(MAX_JOINED):
             try:
                 cells = next(csv.reader(texts, delimiter="\t", strict=True), [])
             except csv.Error:
                 cells = []
-            if len(cells) == width:
+            if len(cells) == width and any(text.count("\t") + 1 != width for text in texts):
                 return cells
             following = self.returned.pop() if self.returned else next(self.lines, None)
             if following is None:

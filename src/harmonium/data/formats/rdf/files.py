@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -200,15 +200,18 @@ SLOTS = {"subject": subject, "predicate": iri, "object": object_term}
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """The facts of these splits, their weights and the labels of everything in them.
 
-    N-Quads keep the splits as named graphs. A weight is said about a reifier of the fact (RDF 1.2).
+    Blank nodes are those of one file, so that in the files of a folder they are named by IRIs of ours. N-Quads keep the
+    splits as named graphs. A weight is said about a reifier of the fact (RDF 1.2).
     """
     as_quads = strip_compression(path).suffix == ".nq" and len(splits) > 1
-    _serialize(path, _statements(graph, splits, as_quads))
+    _serialize(path, _statements(graph, splits, as_quads, subject if alone else iri))
 
 
-def _statements(graph: Graph, splits: Sequence[str], as_quads: bool) -> Iterator[Any]:
+def _statements(
+    graph: Graph, splits: Sequence[str], as_quads: bool, node: Callable[[str], Any] = subject
+) -> Iterator[Any]:
     ox, labels, all_facts = pyoxigraph(), graph.entities.labels, graph.facts()
-    entities = [subject(name) for name in graph.entities.ids]
+    entities = [node(name) for name in graph.entities.ids]
     if labels is not None:  # values that were kept as entities are literals again; no subject may be one
         is_head = all_facts.head.bincount(minlength=graph.n_entities).bool().tolist()
         for i, name in enumerate(graph.entities.ids):

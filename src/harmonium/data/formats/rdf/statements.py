@@ -17,11 +17,13 @@ from harmonium.data.names import has_line_break, is_empty
 from harmonium.errors import HarmoniumError, error_at
 
 PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
+CONTENT_ERRORS: tuple[type[Exception], ...] = (RecursionError, *PARSE_ERRORS)
 NAMESPACE = "urn:harmonium:"
 NAME_PREFIX = f"{NAMESPACE}name:"  # of names that are no IRIs
 LABELS = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
 BATCH = 1 << 17  # facts or labels sent at a time
 LINES = 1000  # parsed at a time where bad ones are skipped
+MAX_JSONLD = 1 << 26  # bytes of a file whose keys are looked at
 EXAMPLES, SHOWN = 3, 60  # bad lines shown, and characters of each
 
 
@@ -144,8 +146,12 @@ def read_files(
         statements.rows = {split: array("q") for split in splits}
         return [json.dumps(names, ensure_ascii=False).encode(), *rows]
 
+    first = next(iter(files), "")
     for split, file in files.items():
+        statements.skipped.update(keys_without_meaning(Path(file)))
         for number, quad in enumerate(parse(Path(file), bad_lines if skip_lines else None), start=1):
+            if split != first:
+                quad = _of_its_file(quad, split)
             name = "" if isinstance(quad.graph_name, ox.DefaultGraph) else identifier(quad.graph_name)
             graph = name.removeprefix(f"{NAMESPACE}split:")
             statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split, name)
@@ -159,6 +165,57 @@ def read_files(
     for start in range(0, len(labels), BATCH):
         yield [json.dumps({"labels": dict(labels[start : start + BATCH])}, ensure_ascii=False).encode()]
     yield [json.dumps({"skipped": statements.skipped, "bad_lines": bad_lines.rows()}).encode()]
+
+
+def _of_its_file(quad: Any, split: str) -> Any:
+    """A statement whose blank nodes are those of its file: the same label in another file names another node."""
+    ox = pyoxigraph()
+
+    def own(term: Any) -> Any:
+        if isinstance(term, ox.BlankNode):
+            return ox.BlankNode(f"{split}.{term.value}")
+        if isinstance(term, ox.Triple):
+            return ox.Triple(own(term.subject), term.predicate, own(term.object))
+        return term
+
+    return ox.Quad(own(quad.subject), quad.predicate, own(quad.object), own(quad.graph_name))
+
+
+def keys_without_meaning(path: Path) -> Counter[str]:
+    """The values of JSON-LD that say nothing, as their key is no IRI and no context explains it: a text for each key."""
+    counts: Counter[str] = Counter()
+    if strip_compression(path).suffix != ".jsonld":
+        return counts
+    try:
+        with open_bytes(path) as file:
+            content = json.loads(file.read(MAX_JSONLD))
+    except CONTENT_ERRORS:  # whoever parses the file reports the error
+        return counts
+    nodes: list[tuple[Any, frozenset[str] | None]] = [
+        (content, frozenset())
+    ]  # values; the terms known there, None: all
+    while nodes:
+        node, terms = nodes.pop()
+        if isinstance(node, list):
+            nodes += [(value, terms) for value in node]
+        elif isinstance(node, dict):
+            terms = _terms(node.get("@context"), terms)
+            for key, value in node.items():
+                if terms is not None and ":" not in key and not key.startswith("@") and key not in terms:
+                    counts[f"values of the key '{key}', which is no IRI and in no @context"] += 1
+                elif key != "@context":
+                    nodes.append((value, terms))
+    return counts
+
+
+def _terms(context: Any, known: frozenset[str] | None) -> frozenset[str] | None:
+    """The terms that a context adds to those that are known; None if it explains all."""
+    for part in context if isinstance(context, list) else [context]:
+        if isinstance(part, str) or (isinstance(part, dict) and part.get("@vocab") is not None):
+            return None
+        if isinstance(part, dict) and known is not None:
+            known |= part.keys()
+    return known
 
 
 def _last_keys(words: dict[str, int], count: int) -> list[str]:
