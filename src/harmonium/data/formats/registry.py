@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harmonium.data import formats, graph_file
 from harmonium.data.compressed import create_file, find_file, strip_compression
-from harmonium.data.formats import tab_files, text
+from harmonium.data.formats import tab_files
 from harmonium.data.formats.format import Format, Server
 from harmonium.data.formats.neo4j import server as neo4j
 from harmonium.data.formats.rdf import sparql
