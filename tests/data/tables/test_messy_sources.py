@@ -236,6 +236,7 @@ def test_titles_that_say_nothing_are_an_error_that_shows_what_to_type(tmp_path: 
         assert graph.reading == "head = Person, relation = Tie, tail = Other; for example: a - r - b"
 
 
+@each_untitled
 @pytest.mark.parametrize(
     ("titles", "rows"),
     [(("type", "r", "x"), GOOD), (("Person", "Tie", "Other"), [("a", "r", "b"), ("c", "q", "d"), ("e", "s", "f")])],
