@@ -8,7 +8,7 @@ from typing import Literal
 
 from harmonium.data.graph import Note
 from harmonium.data.names import is_empty, is_placeholder
-from harmonium.data.tables.columns import COLUMNS
+from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 
 OnBad = Literal["error", "skip"]
@@ -99,7 +99,7 @@ class SkippedRows:
 
     def accepts(self, names: Sequence[str], file: object, row: str, titles: Mapping[str, str] | None = None) -> bool:
         """Whether head, relation and tail of a row are names; otherwise it is rejected."""
-        for slot, name in zip(COLUMNS, names, strict=True):
+        for slot, name in zip([slot.value for slot in Slot], names, strict=True):
             reason = "empty" if is_empty(name) else "a placeholder" if self.skips and is_placeholder(name) else None
             if reason:
                 title = (titles or {}).get(slot, slot)
