@@ -164,10 +164,8 @@ def test_values_are_named_alike_in_every_help(call, name: str) -> None:
     assert not re.search(r"<\w+>|bool", printed)
 
 
-def test_every_format_that_can_be_written_is_in_the_help_of_convert(call) -> None:
-    (option,) = [parameter for parameter in COMMANDS["convert"].params if parameter.name == "to"]
-    assert option.metavar.split("|") == list(targets())
-    assert "--to is one of tsv, txt, csv" in call("convert", "atlas", "out", "--to", "xlsx").err
+def test_every_format_that_can_be_written_is_named_by_convert(call) -> None:
+    assert f"--to is one of {', '.join(targets())}, not 'xlsx'" in call("convert", "atlas", "out", "--to", "xlsx").err
 
 
 def test_settings_are_listed_with_their_values(call, tmp_path: Path) -> None:
