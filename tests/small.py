@@ -187,6 +187,7 @@ def small_vectors(graph: Graph) -> GradientGraph:
 
 def run_with_constraints() -> Run:
     """A run on `countries` whose vectors say nothing, and whose constraints are learned."""
-    graph = countries()
-    vectors = small_vectors(graph)
-    return replace(make_run(graph, vectors), grammar=learn_constraints(vectors, graph))
+    graph, config = countries(), ModelConfig("distmult", 6, harmony=False)
+    vectors = untrained(graph, config)
+    run = Run(Config(model=config), graph, vectors, History())
+    return replace(run, grammar=learn_constraints(vectors, graph))

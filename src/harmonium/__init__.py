@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harmonium.analysis.info import info as info
     from harmonium.analysis.neighbours import neighbours as neighbours
     from harmonium.analysis.report import report as report
+    from harmonium.analysis.rules import rules as rules
     from harmonium.answers.classify import classify as classify
     from harmonium.answers.complete import complete as complete
     from harmonium.answers.estimator import LinkPredictor as LinkPredictor
@@ -47,6 +48,7 @@ _MODULES = {
     "update": "answers.update",
     "export": "answers.send.export",
     "report": "analysis.report",
+    "rules": "analysis.rules",
     "diff": "analysis.diff",
     "serve": "server.server",
     "info": "analysis.info",

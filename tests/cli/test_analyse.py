@@ -1,4 +1,4 @@
-"""The commands neighbours, explain and report print what the library returns."""
+"""The commands neighbours, explain, rules and report print what the library returns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import harmonium
 from command_line import FACT
+from small import run_with_constraints
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,36 @@ def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> N
         assert (result.code, "plain hole has no harmony" in result.err) == (2, True)
     words = call("explain", out, *FACT, "--details").words
     assert "note: " in words and "Directions" not in words
+
+
+def test_rules_are_listed_written_and_changed(call, tmp_path: Path) -> None:
+    run = run_with_constraints().save(tmp_path / "run")
+    learned = harmonium.rules(run, relation="located in", top=3)
+    options = ("--relation", "located in", "--top", 3)
+    assert json.loads(call("rules", run, *options, "--format", "json").out) == learned.to_json()
+    assert f"right in {learned.rules[0].support:,} of" in call("rules", run, *options).words
+    file = tmp_path / "rules.tsv"
+    for _ in range(2):  # a list of ours is replaced
+        assert call("rules", run, *options, "--out", file).code == 0
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert lines[0].split("\t")[:2] == ["number", "relation"]
+    assert len(lines) == 1 + len(learned.rules)
+
+    number = learned.rules[0].number
+    other = tmp_path / "other"
+    assert call("rules", run, "--off", number, "--weight", f"{learned.rules[1].number}=0.25", "--out", other).code == 0
+    weights = {rule.number: rule.weight for rule in harmonium.rules(other, top=10**6).rules}
+    assert weights[number] == 0
+    assert weights[learned.rules[1].number] == pytest.approx(0.25)
+    assert call("rules", run, "--off", number, "--out", run, "--overwrite").code == 0
+    assert harmonium.rules(run, top=10**6).rules[-1].weight == 0
+    for arguments, message in (
+        (("--off", number), "say where the changed run goes"),
+        (("--weight", "7:1"), "not NUMBER=WEIGHT"),
+        (("--out", tmp_path / "rules.nt"), "rules are no facts"),
+    ):
+        result = call("rules", run, *arguments)
+        assert (result.code, message in result.err) == (2, True), result.err
 
 
 def test_report_writes_a_page(call, run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands that show what was learned: neighbours, explain, report, serve."""
+"""Commands that show what was learned: neighbours, explain, rules, report, serve."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,6 +77,67 @@ def explain(
     if plot:
         figures.explain_figure(explanation, plot)
     console.output(explanation, output_format)
+
+
+@command("Analyse")
+def rules(
+    run: options.RunFolder,
+    relation: Annotated[str | None, option("NAME", "Only rules of this relation.")] = None,
+    top: Annotated[int, option("N", "Number of rules to list.", min=0)] = 50,
+    off: Annotated[list[int] | None, option("N", "Switch off the rule of this number; repeatable.")] = None,
+    weight: Annotated[
+        list[str] | None, option("KEY=VALUE", "Fix the weight of a rule: NUMBER=WEIGHT; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option(
+            "PATH", "File for the list (.tsv, .csv, .jsonl, .parquet); with --off or --weight the run folder to write."
+        ),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    output_format: options.Format = "table",
+) -> None:
+    """List the constraints that a run has learned: path rules with weight, how often right, an example; other weights.
+
+    A rule that is switched off, or whose weight is fixed, counts so in all answers
+    of the run that is written; probabilities are fitted again when next asked for.
+
+    Example: harmonium rules runs/demo --relation "official language"
+
+    Example: harmonium rules runs/demo --off 12 --weight 7=0.5 --out runs/changed
+
+    Example: harmonium rules runs/demo --off 12 --out runs/demo --overwrite
+    """
+    changes = _rule_weights(weight or [])
+    if off or changes:
+        if out is None:
+            raise HarmoniumError(
+                f"say where the changed run goes: --out RUN, or --out {run} --overwrite to replace the run itself"
+            )
+        changed = harmonium.rules(run, relation, top=0).change(off or [], changes, out, overwrite)
+        console.say(f"{len(off or []) + len(changes):,} rules changed; run folder: {changed.path}")
+        return
+    if out is not None and out.suffix in (".nt", ".ttl"):
+        raise HarmoniumError(f"--out {out}: rules are no facts; the name must end in .tsv, .csv, .jsonl or .parquet")
+    learned = harmonium.rules(run, relation, top)
+    if out is not None:
+        from harmonium.answers.send.result_file import write_rows
+
+        console.say(f"{write_rows(out, iter(learned.records()), str(run)):,} rules: {out}")
+        return
+    console.output(learned, output_format)
+
+
+def _rule_weights(texts: list[str]) -> dict[int, float]:
+    """The values of --weight."""
+    weights = {}
+    for text in texts:
+        number, _, value = text.partition("=")
+        try:
+            weights[int(number)] = float(value)
+        except ValueError as error:
+            raise HarmoniumError(f"--weight {text}: not NUMBER=WEIGHT, such as 12=0.5") from error
+    return weights
 
 
 @command("Analyse")

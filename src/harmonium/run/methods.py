@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import harmonium
 
 NAMES = (
-    "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "score",
-    "serve", "update",
+    "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "rules",
+    "score", "serve", "update",
 )  # fmt: skip
 
 
@@ -43,6 +43,7 @@ class RunMethods:
         neighbours = harmonium.neighbours
         predict = harmonium.predict
         report = harmonium.report
+        rules = harmonium.rules
         score = harmonium.score
         serve = harmonium.serve
         update = harmonium.update

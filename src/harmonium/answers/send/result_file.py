@@ -17,7 +17,7 @@ from harmonium.runtime.untrusted import check_output_file
 KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")  # endings
 RDF_KINDS = (".nt", ".ttl")
 FACT = {"head", "relation", "tail"}
-RESULTS = (FACT | {"score"}, FACT | {"verdict"})  # columns of predicted and of judged facts; there may be others
+RESULTS = (FACT | {"score"}, FACT | {"verdict"}, {"rule", "weight"})  # of predicted and judged facts, and of rules
 Row = dict[str, Any]
 
 
