@@ -96,7 +96,7 @@ class LearnedRules(Tabular):
     run: Run
     rules: tuple[LearnedRule, ...]
     total: int  # rules, of which only some are listed
-    weights: tuple[RelationWeights, ...]
+    weights: tuple[RelationWeights, ...]  # for tails and for heads, of each relation asked for
 
     def __repr__(self) -> str:
         return one_line(self, f"{len(self.rules):,} of {self.total:,} rules", *(rule.text for rule in self.rules[:2]))
@@ -128,15 +128,15 @@ class LearnedRules(Tabular):
             example = ", ".join(map(" ".join, rule.example)) or "no known fact"
             details = f"weight {rule.weight:+.2f}; {asked}; {right}; such as {example}"
             yield Item(f"{rule.number:>{width}}", rule.text, details)
-        if self.weights:
-            columns = list(self.weights[0].weights)
-            rows = [
-                [f"{w.relation}: {w.open.value}s", *(f"{v:+.1f}" for v in w.weights.values())] for w in self.weights
-            ]
-            yield Line("")
-            yield Table(
-                "Weights of all constraints", ["relation", *columns], rows, "rules have the weight of paths in theirs"
-            )
+        yield Line("")
+        if len(self.weights) != 2:
+            yield Line("--relation NAME also shows what all other constraints weigh there", "dim")
+            return
+        as_tails, as_heads = self.weights
+        rows = [[name, f"{as_tails.weights[name]:+.2f}", f"{as_heads.weights[name]:+.2f}"] for name in as_tails.weights]
+        caption = "what one unit of each constraint adds; rules above have the weight of paths in theirs"
+        title = f"Weights of all constraints of {as_tails.relation}"
+        yield Table(title, ["constraint", "finding tails", "finding heads"], rows, caption)
 
     def records(self) -> list[dict[str, Any]]:
         return [
