@@ -32,7 +32,6 @@ def run(folder: str, words: list[str]) -> str:
 
 
 def main(out: str) -> None:
-    from harmonium.analysis.plain_comparison import without_harmony
     from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.run.run import Run
 
@@ -40,7 +39,7 @@ def main(out: str) -> None:
         printed = {name: run(folder, words) for name, words in COMMANDS.items()}
         trained = Run.load(Path(folder) / "runs" / "demo")
     assert trained.evaluation is not None
-    plain = evaluate_scorer(without_harmony(trained.model), trained.graph, trained.config.evaluate)
+    vectors = evaluate_scorer(trained.model, trained.graph, trained.config.evaluate)
     evaluation = trained.evaluation.to_json()
     result: dict[str, Any] = {
         "command": "harmonium demo",
@@ -55,7 +54,7 @@ def main(out: str) -> None:
         "metrics": trained.metrics,
         "baselines": evaluation["baselines"],
         "by_category": evaluation["by_category"],
-        "plain": plain.metrics,
+        "vectors_alone": vectors.metrics,
         "harmony": trained.history.harmony,
         "printed": printed,
     }

@@ -101,9 +101,13 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
         return
+    from harmonium.answers.calibration.completeness import completeness_of, completeness_table
+    from harmonium.answers.open_run import open_run
+
     title = f"Missing from {run.graph.name}"
     console.show(display.missing(title, facts if out is None else facts[:SHOWN]))
     console.show(display.bands(run, facts))
+    console.show(completeness_table(completeness_of(open_run(run))))
     if len(facts) == top:
         console.say(f"the list ends at {top:,} facts; --top N lists more")
     if out is not None:
@@ -147,13 +151,16 @@ def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:
     """What is printed, as JSON."""
     from dataclasses import asdict
 
+    from harmonium.answers.calibration.completeness import completeness_of
     from harmonium.answers.complete import probability_bands
+    from harmonium.answers.open_run import open_run
 
     return {
         "graph": run.graph.name,
         "notes": [str(note) for note in run.graph.notes],
         "run": None if run.path is None else str(run.path),
         "evaluation": run.evaluation.to_json() if run.evaluation else None,
+        "completeness": completeness_of(open_run(run)),
         "bands": [asdict(band) for band in probability_bands(facts)],
         "facts": facts.records(),
     }

@@ -16,6 +16,8 @@ SETTINGS = [  # of the preset fast, fixed so that the result does not depend on 
     "train.batch_size=113",
     "train.epochs=15",
     "train.harmony=after",
+    "train.constraints=true",
+    "train.last_training=true",
 ]
 QUERIES = [(None, "official language", "German"), ("North Macedonia", "borders", None)]
 GUISES = [("Switzerland", "official language", language) for language in ("German", "French", "Italian")]
@@ -32,7 +34,7 @@ def demo(
     Example: harmonium demo --out runs/demo
     """
     from harmonium.analysis.figures import guises_figure
-    from harmonium.analysis.plain_comparison import without_harmony
+    from harmonium.answers.calibration.hidden_facts import find_hidden
     from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.runtime.folders import reserve
 
@@ -40,14 +42,22 @@ def demo(
     graph = harmonium.load("atlas")
     console.say(repr(graph), "bold")
     console.say(
-        "Training: ComplEx vectors against all entities; then W and b of harmony are fitted to validation facts."
+        "Training: vectors; then constraints (paths of facts, values in common, names), weighted by held-out facts; then "
+        "vectors on all facts, which answer."
     )
     with console.training_bar() as progress:
         run = harmonium.train(
             "atlas", "fast", out, [*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
-    plain = evaluate_scorer(without_harmony(run.model), run.graph, run.config.evaluate)
-    console.show([*display.model(run), *run.display_training(), *run.display_metrics({"without W": plain.metrics})])
+    vectors = evaluate_scorer(run.model, run.graph, run.config.evaluate)
+    console.show(
+        [*display.model(run), *run.display_training(), *run.display_metrics({"vectors alone": vectors.metrics})]
+    )
+    console.say("Are its probabilities true? It lists what is missing without knowing the test facts:", "bold")
+    console.show(find_hidden(run).display())
+    console.say(
+        "So atlas lacks little, and what is left is improbable. The best candidates, with their reasons:", "bold"
+    )
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
     console.show(display.missing(f"Missing from {graph.name}", missing))

@@ -18,6 +18,7 @@ from harmonium.training.search.space import Search, for_vectors, with_settings
 from harmonium.training.search.work import epoch_seconds
 
 FINAL_SHARE = 0.4  # of the budget is kept for the final training
+CONSTRAINTS_SHARE = 0.25  # of the same goes to learning constraints, where they are asked for
 RESERVED = 0.1  # of what is left for the final training goes to validations, W and the evaluation
 PLANNED_TRIALS = 5  # whole trainings that the rest of the budget should allow; hopeless trials take half of one
 MIN_TRIAL_EPOCHS = 4
@@ -101,6 +102,10 @@ class Sizer:
     def final_size(self, config: Config, spent: float) -> tuple[Config, list[str]]:
         """The largest dimension with which all epochs fit the rest of the budget, or else as many epochs as fit."""
         available, reasons = (1 - RESERVED) * max(self.budget - spent, FINAL_SHARE * self.budget), []
+        if config.train.constraints:
+            available *= 1 - CONSTRAINTS_SHARE
+        if config.train.last_training:  # once on train facts, once on all
+            available /= 2
         wanted, dims = config.train.epochs, self.dims(config)
         for dim in reversed(list(filter(partial(self._fits_memory, config), dims)) or dims[:1]):
             epochs = int(available / self.epoch_seconds(config, {"model.entity_dim": dim}))
