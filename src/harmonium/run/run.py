@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
 SELECTION = "selection.json"  # only where settings were chosen
 GRAMMAR, FINAL = "grammar.safetensors", "final.safetensors"  # only where there are constraints, or a last training
+MEANINGFUL = 0.05  # share of the model's MRR that a baseline needs to be shown
 ATTEMPTS = 5  # to read a folder that is replaced meanwhile
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
@@ -179,7 +180,11 @@ class Run(RunMethods, Displayed):
         """Its metrics, those of `others` by name and of baselines, and the updates that it has had."""
         if evaluation := self.evaluation:
             rows = {"model": self.metrics, **interval_rows(evaluation.estimate), **others}
-            rows |= {f"{name} baseline": metrics for name, metrics in evaluation.baselines.items()}
+            least = MEANINGFUL * evaluation.metrics.get(
+                "mrr", 0.0
+            )  # a baseline that says nothing about a graph is no row
+            baselines = evaluation.baselines.items()
+            rows |= {f"{name} baseline": metrics for name, metrics in baselines if metrics["mrr"] >= least}
             yield metrics_table(f"Link prediction on {self.graph.name}", rows, evaluation.describe())
             if evaluation.warning:
                 yield Line(f"warning: {evaluation.warning}", "red")

@@ -108,7 +108,11 @@ class HarmonyFit:
             f"log-likelihood {self.log_likelihood.plain:.3f} -> {self.log_likelihood.harmony:.3f} nats, "
             f"MRR {self.mrr.plain:.4f} -> {self.mrr.harmony:.4f} (± {self.mrr.standard_error:.4f})"
         )
-        return text if self.factor == 1 else f"{text}; multiplied by {self.factor:g} for the sake of ranks"
+        return (
+            text
+            if self.factor == 1
+            else f"{text}; W is scaled by {self.factor:g}, with which held-out facts rank higher"
+        )
 
     def to_json(self) -> dict[str, Any]:
         names = ("facts", "rank", "spread", "scale", "factor", "is_better", "is_worse", "preferred", "summary")
