@@ -1,8 +1,7 @@
-"""Are stated probabilities true? Missing facts are listed on graphs whose truth is known: bench_truth.py OUT.json BED=DATA ...
+"""Are stated probabilities true? Missing facts are listed on graphs whose truth is known, and compared with it.
 
-Of each bed the test facts are removed; the rest is trained on (train) and calibrated on (valid). The list of missing facts is
-then compared with the removed ones: CFamily, UMLS and Nations are complete, so that every listed fact is one of them or
-false. Of atlas the same holds by its sources.
+Of each bed the test facts are removed; the rest is trained on (train) and calibrated on (valid). CFamily, UMLS and Nations
+are complete, so that every listed fact is one of those removed or false. Of atlas the same holds by its sources.
 
     python benchmarks/bench_truth.py results/truth.json CFamily=.data/CFamily UMLS=.data/UMLS atlas=atlas
 """
