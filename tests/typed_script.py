@@ -6,6 +6,7 @@ import harmonium
 from harmonium.analysis.diff import Difference
 from harmonium.analysis.explain import Explanation
 from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
+from harmonium.analysis.rules import LearnedRules
 from harmonium.answers.classify import Classification
 from harmonium.answers.prediction import Prediction
 from harmonium.data.checks.diagnosis import Diagnosis
@@ -42,6 +43,7 @@ assert_type(run.update(add="new.tsv", remove="wrong.tsv", out="runs/more"), harm
 assert_type(run.diff("runs/more"), Difference)
 assert_type(run.info(), dict[str, Any])
 run.report("report.html")
+assert_type(run.rules("borders", top=5), LearnedRules)
 run.export("vectors.parquet", overwrite=True)
 run.serve(port=8001)
 assert_type(harmonium.doctor("facts.csv"), Diagnosis)

@@ -1,13 +1,30 @@
 // The explanation of a fact: the facts that count first, in words; harmony and directions folded away.
-import { el, folded, note, say, short, table, whole } from "./dom.js";
+import { el, folded, note, percent, say, short, table, whole } from "./dom.js";
 import { replaceParam } from "./address.js";
 import { api, errorCard } from "./api.js";
 
 const STATES = new Map([["composed", "composed vector"], ["token", "token"], ["empty", "token of x = 0"]]);
 const signed = (x) => (x > 0 ? "+" : "") + short(x);
 
+// Candidates in rows, constraints in columns, what each adds to the harmony in the cells; the cells that decide are bold.
+function tableauParts(tableau) {
+  if (!tableau) return [];
+  const last = tableau.constraints.length + 1, adds = (x) => (x > 0 ? "+" : "") + x.toFixed(1);
+  const asked = tableau.candidates.findIndex((each) => each.asked), rival = tableau.candidates.findIndex((each) => !each.asked);
+  const cell = (row, each, i) => (i === tableau.decided && (row === asked || row === rival) ? el("strong", {}, adds(each.value)) : adds(each.value));
+  const rows = tableau.candidates.map((each, row) => [each.asked ? el("strong", {}, each.name) : each.name,
+    ...each.cells.map((one, i) => cell(row, one, i)), each.harmony.toFixed(1), each.probability === null ? "" : percent(each.probability)]);
+  const meanings = tableau.constraints.map((constraint, i) => el("li", {}, el("strong", {}, constraint.title), `: ${constraint.meaning}.`,
+    constraint.family !== "rest" && asked >= 0 && tableau.candidates[asked].cells[i].texts.length ? ` ${tableau.candidates[asked].name}: ${tableau.candidates[asked].cells[i].texts[0]}.` : ""));
+  return [
+    el("p", {}, tableau.verdict),
+    table(`${tableau.query}: what speaks for each candidate`, ["candidate", ...tableau.constraints.map((each) => each.title), "sum", "probability"], rows, [...Array(last + 1).keys()].map((i) => i + 1)),
+    folded("What the columns mean, and the facts behind them", el("ul", { class: "reasons" }, meanings)),
+  ];
+}
+
 function necessaryList(explanation) {
-  const rank = explanation.rank.tail;
+  const rank = explanation.rank_by_vectors;
   const items = explanation.necessary.map((each, i) => el("li", {}, el("strong", {}, each.fact.join(" ")),
     `: without it${i ? " and those above" : ""} ${each.rank > rank ? "" : "still "}answer ${whole(each.rank)}.`));
   return items.length ? el("div", {}, el("h4", {}, explanation.is_decided ? "Facts it depends on" : "Facts that support it most"), el("ol", { class: "reasons" }, items), el("p", {}, explanation.verdict)) : null;
@@ -59,7 +76,7 @@ export async function explain(triple, container) {
     const explanation = await api("explain", triple);
     const necessary = necessaryList(explanation);
     container.replaceChildren(...[
-      necessary || note(explanation.verdict), reasonList(explanation.reasons), details(triple),
+      ...tableauParts(explanation.tableau), necessary || note(explanation.verdict), reasonList(explanation.reasons), details(triple),
     ].filter(Boolean));
     replaceParam("why", 1);
     say("Explanation shown");
