@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from harmonium.data.graph import Graph
+from harmonium.training.refit import local_refit
 from small import make_graph
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
@@ -44,6 +45,12 @@ def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HARMONIUM_CACHE", str(folder))
         patch.setenv("HARMONIUM_OFFLINE", "1")
         yield folder
+
+
+@pytest.fixture
+def quick_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few steps for each update, where it does not matter how well the new facts are learned."""
+    monkeypatch.setattr(local_refit, "STEPS", 10)
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def test_one_pair_is_rated_as_among_all_candidates() -> None:
     found = search(random_table(graph, 50, seed=1), graph, typed=False)
     for relation, name in enumerate(graph.relations.ids):
         everything = features(found.of_relation(relation, ALL))
-        for head in range(graph.n_entities):
+        for head in range(0, graph.n_entities, 5):
             for tail in range(graph.n_entities):
                 pair = found.of_pair(head, relation, tail)
                 reverse = name == "borders" and (tail, relation, head) in everything

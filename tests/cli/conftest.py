@@ -13,7 +13,9 @@ from small import family
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quick_updates: None
+) -> Callable[..., Result]:
     """A command in this process, which is faster than `shell`; a plugin's compositions are forgotten afterwards."""
     monkeypatch.setattr(Composition, "registry", dict(Composition.registry))
 
