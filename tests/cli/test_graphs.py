@@ -63,7 +63,9 @@ def test_doctor_lists_what_contradicts_an_older_version(call, run: Path, workspa
 
 
 def test_doctor_checks_the_graph_of_a_run(call, run: Path, workspace: Path) -> None:
-    of_run, of_graph = (json.loads(call("doctor", path, "--format", "json").out) for path in (run, workspace / "family"))
+    of_run, of_graph = (
+        json.loads(call("doctor", path, "--format", "json").out) for path in (run, workspace / "family")
+    )
     assert of_run["verdict"] == of_graph["verdict"] and of_run["triples"] == of_graph["triples"]
     refused = call("doctor", run, "--columns", "1,2,3")
     assert refused.code == 2 and "is a run" in refused.err and "drop columns" in refused.err

@@ -32,7 +32,7 @@ from harmonium.training.state import TrainingState
 from harmonium.training.step import batch_shard
 from harmonium.training.train import _holds_training
 
-SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=64", "train.negatives=4", "train.evaluate_every=1"]
+SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=128", "train.negatives=4", "train.evaluate_every=2"]
 LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20"]
 Process = subprocess.Popen[str]
 
@@ -157,22 +157,9 @@ def test_one_or_three_processes_resume_the_checkpoint_of_two(tmp_path: Path, who
 
 
 @with_processes
-def test_two_processes_resume_the_checkpoint_of_one(tmp_path: Path, whole: Path) -> None:
-    process = spawn([sys.executable, "-m", "harmonium", *train_command(tmp_path / "run", LONGER)])
-    wait_for_checkpoint(tmp_path / "run", process)
-    process.kill()
-    process.communicate()
-    finish(torchrun("resume", tmp_path / "run"))
-    assert_same_model(Run.load(tmp_path / "run"), Run.load(whole))
-
-
-@with_processes
-def test_ranking_and_completing_with_several_processes_give_the_result_of_one(whole: Path) -> None:
+def test_ranking_with_several_processes_gives_the_result_of_one(whole: Path) -> None:
     out, _ = finish(torchrun("evaluate", whole, "--json"))
     assert json.loads(out) == json.loads(json.dumps(harmonium.evaluate(whole).to_json()))
-    out, _ = finish(torchrun("complete", whole, "--top", 40, "--json", processes=3))
-    expected = [(fact["head"], fact["relation"], fact["tail"]) for fact in harmonium.complete(whole, top=40)]
-    assert [(fact["head"], fact["relation"], fact["tail"]) for fact in json.loads(out)["facts"]] == expected
 
 
 def free_port() -> int:
