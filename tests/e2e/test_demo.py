@@ -66,9 +66,10 @@ def test_it_answers_queries_by_name(demo: Result, run: harmonium.Run, query: tup
 def test_it_shows_missing_facts_with_reasons(demo: Result, run: harmonium.Run) -> None:
     facts = harmonium.complete(run, top=MISSING)
     printed = demo.words[demo.words.index("Missing from atlas") :]
-    for fact in facts:
-        assert fact.reason in printed
-        assert fact.probability > 0.5
+    assert len(facts) == MISSING
+    assert all(fact.reason in printed and fact.tail in printed for fact in facts)
+    stated = [fact.probability for fact in facts]
+    assert stated == sorted(stated, reverse=True) and 0 < stated[-1] < stated[0] < 1
 
 
 def test_it_shows_guises_in_which_tokens_differ(demo: Result, run: harmonium.Run) -> None:
