@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         overrides=["model.entity_dim=4", "train.epochs=1", "train.negatives=4"],
         out=folder,
     )
-    open_run(folder).calibrate()  # as predict would, which writes into the folder
+    open_run(folder).fact_calibration()  # as predict would, which writes into the folder
     return folder
 
 
