@@ -6,11 +6,13 @@ the step alone ("is the head of a 'born in'"). Only attributes that at least two
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import scipy.sparse as sp
 
+from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Array, Ids
 
@@ -38,6 +40,11 @@ class Attributes:
         self.matrix = sp.hstack([values, _binary(entity, step, (n_entities, 2 * n_relations))], format="csr")
         self.transposed = self.matrix.T.tocsr()
         self._answers = lru_cache(CACHED_RELATIONS)(self._build_answers)
+
+    @classmethod
+    def of(cls, graph: Graph, splits: Sequence[str]) -> Attributes:
+        """Those of the facts of some splits."""
+        return cls(graph.facts(splits), graph.n_entities, graph.n_relations)
 
     def answers(self, slot: Slot, relation: int) -> sp.csr_matrix:
         """(n_entities, n_entities): 1 where a known entity (row) has an answer (column) in the open slot."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.exact_scores import Comparison, ExactScores, Scores
 from harmonium.model.scoring import Scorer, of_candidates
 
@@ -59,6 +60,7 @@ class Grammar(Scorer):
     families: Sequence[Family]
     weights: Weights
     n_entities: int
+    further: FurtherAnswers | None = None  # the candidate "no (further) answer"
 
     @property
     def works_by_relation(self) -> bool:

@@ -18,6 +18,7 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.errors import HarmoniumError
 from harmonium.grammar.attributes import Attributes
 from harmonium.grammar.family import Family
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.grammar.grammar import Grammar, Weights
 from harmonium.grammar.names import Names
 from harmonium.grammar.neighbours import Neighbours
@@ -31,9 +32,14 @@ FAMILIES: tuple[type[Family], ...] = (Paths, Values, Neighbours, Usual, Names)
 N_WEIGHTS = 1 + sum(len(family.constraints) for family in FAMILIES)
 
 
-def build_families(graph: Graph, rules: PathRules, splits: Sequence[str] = SPLITS) -> list[Family]:
-    """All families, in the order of FAMILIES, over the facts of some splits; `rules` must walk over the same facts."""
-    attributes = Attributes(graph.facts(splits), graph.n_entities, graph.n_relations)
+def build_families(
+    graph: Graph, rules: PathRules, splits: Sequence[str] = SPLITS, attributes: Attributes | None = None
+) -> list[Family]:
+    """All families, in the order of FAMILIES, over the facts of some splits.
+
+    `rules` must walk over the same facts, and `attributes`, if given, be those of these facts.
+    """
+    attributes = attributes or Attributes.of(graph, splits)
     return [
         Paths(rules, graph.entities, graph.relations),
         Values(attributes, graph.entities, graph.relations),
@@ -63,7 +69,9 @@ class GrammarParameters:
             first += len(family.constraints)
         facts = graph.facts(splits)
         walking = PathRules.from_tensors(self.rules.to_tensors(), facts, graph.n_entities, graph.n_relations)
-        return Grammar(vectors, build_families(graph, walking, splits), Weights(weights), graph.n_entities)
+        attributes = Attributes.of(graph, splits)
+        families = build_families(graph, walking, splits, attributes)
+        return Grammar(vectors, families, Weights(weights), graph.n_entities, FurtherAnswers(attributes))
 
     def with_relations(self, count: int) -> GrammarParameters:
         """For a graph with more relations, or fewer (the last ones left out); new ones have the mean weights of all."""
