@@ -76,7 +76,8 @@ class FurtherAnswers:
 
     def _n_answers(self, slot: Slot, relation: int) -> Array:
         """(n_entities,): known answers of each entity."""
-        return np.diff(self.attributes.answers(slot, relation).indptr).astype(np.float64)
+        n_answers: Array = np.diff(self.attributes.answers(slot, relation).indptr).astype(np.float64)
+        return n_answers
 
     @cached_property
     def _rarity(self) -> Array:
