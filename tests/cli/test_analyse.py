@@ -135,3 +135,8 @@ def test_report_writes_a_page(call, run: Path, tmp_path: Path) -> None:
     result = call("report", run, "--out", out, "--limit", 8, "--fact", "person 0", "next", "person 1")
     assert (result.code, result.out) == (0, f"report: {out}\n"), result.err
     assert "person 0, next, person 1</th>" in out.read_text(encoding="utf-8")
+
+
+def test_a_server_for_agents_refuses_a_wrong_folder_before_it_speaks(call, tmp_path) -> None:
+    refused = call("mcp", tmp_path / "none")
+    assert refused.code == 2 and "none" in refused.err and not refused.out
