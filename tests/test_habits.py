@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 import harmonium
+from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 from small import family
 
@@ -18,7 +21,7 @@ QUICK: dict[str, Any] = {"preset": "paper", "dim": 16, "epochs": 40, "lr": 0.05,
 
 @pytest.fixture(scope="module")
 def facts() -> pd.DataFrame:
-    graph = family()
+    graph = family(120)
     return pd.DataFrame(graph.names_of(graph.facts()), columns=["head", "relation", "tail"])
 
 
@@ -35,7 +38,7 @@ def test_pandas_a_column_of_probabilities(facts: pd.DataFrame, run: harmonium.Ru
     one_by_one = [run.score([tuple(row)])[0].probability for row in df[["head", "relation", "tail"]].to_numpy()]
     assert df["probability"].tolist() == pytest.approx(one_by_one)
     shuffled = run.score(df.iloc[::-1]).to_pandas()["probability"]
-    assert (shuffled.sort_index() == df["probability"].sort_index()).all()
+    assert shuffled.sort_index().tolist() == pytest.approx(df["probability"].sort_index().tolist())
     messy = df.drop(columns="probability").copy()
     messy.iloc[2, 0], messy.iloc[5, 2] = "nobody", None
     kept = run.score(messy, on_bad="skip").to_pandas()["probability"]
@@ -60,7 +63,6 @@ def test_pandas_columns_have_other_names_or_an_order_of_their_own(facts: pd.Data
         assert [fact.score for fact in run.score(table)] == expected
     for wrong, message in (
         (facts.drop(columns="tail"), "head, relation"),
-        (facts.rename(columns={"head": "who", "tail": "whom"}), "who, relation, whom"),
         (facts["head"], "a Series; give|three columns"),
         (facts.assign(tail=None)[:3], "row 1: .*tail"),
         (facts.assign(tail="nobody")[:3], "row 1: no entity named 'nobody'"),
@@ -128,3 +130,47 @@ def test_a_typing_error_in_a_setting_or_a_name(facts: pd.DataFrame, run: harmoni
             getattr(harmonium, name)
     with pytest.raises(HarmoniumError, match="no (graph|facts) can be made of a int"):
         harmonium.train(5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: run.predict("person 3", "next", top_k=5), "unknown keyword 'top_k'; did you mean 'top'"),
+        (lambda run: run.predict("person 3", "next", k=5), "unknown keyword 'k'; did you mean 'top'"),
+        (lambda run: run.predict(heads=["person 3"], relation="next"), "did you mean 'head'"),
+        (lambda run: run.similar("person 3", n=5), "did you mean 'top'"),
+        (lambda run: run.explain("person 0", "next", "person 1", count=5), "did you mean 'top'"),
+        (lambda run: run.report(path="page.html"), "did you mean 'out'"),
+        (lambda run: run.export("v.npz", overwrit=True), "did you mean 'overwrite'"),
+        (lambda run: run.complete(min_probability=0.5), "if row.probability >= 0.5|row.probability >= 0.5"),
+        (lambda run: run.complete(relation="nxt"), "no relation named 'nxt' .*did you mean 'next'"),
+        (lambda run: run.update(addd=[]), "did you mean 'add'"),
+        (lambda run: harmonium.load("atlas", sepp=","), "did you mean 'sep'"),
+    ],
+)
+def test_a_keyword_of_another_library_is_an_error_with_ours(run: harmonium.Run, call: Any, message: str) -> None:
+    with pytest.raises(HarmoniumError, match=message):
+        call(run)
+
+
+def test_pykeen_names_vectors_and_similar_entities(facts: pd.DataFrame, run: harmonium.Run) -> None:
+    assert run.embeddings.shape == (len(run.entities), 16)
+    assert "next" in list(run.relations)
+    three = harmonium.similar(run, "PERSON 3", top=3).to_pandas()
+    centre = run.embeddings[list(run.entities).index("person 3")]
+    cosine = run.embeddings @ centre / np.linalg.norm(run.embeddings, axis=1) / np.linalg.norm(centre)
+    assert three["name"].tolist() == [run.entities[i] for i in (-cosine).argsort()[1:4]]
+    assert three["similarity"].tolist() == pytest.approx((-np.sort(-cosine)[1:4]).tolist(), abs=1e-5)
+    assert {row["name"] for row in run.evaluate(by="relation")} <= {*run.relations}
+    assert issubclass(harmonium.GradientGraph, object) and harmonium.Scorer
+    first = harmonium.rank(run.model, run.graph.test[:1], Slot.TAIL).values()
+    assert 1 <= first.item() <= len(run.entities)
+
+
+def test_a_graph_becomes_a_frame_and_a_run_folder_is_no_graph(run: harmonium.Run, tmp_path: Path) -> None:
+    frame = run.graph.to_pandas()
+    assert frame.columns[:4].tolist() == ["head", "relation", "tail", "split"]
+    assert len(frame) == len(run.graph.facts()) == len(run.graph.to_frame())
+    run.save(tmp_path / "run")
+    with pytest.raises(HarmoniumError, match="is a run, not a graph: harmonium.Run.load opens it"):
+        harmonium.load(tmp_path / "run")

@@ -1,8 +1,10 @@
 """Complete knowledge graphs with Gradient Graphs. The public API is this page; every name is imported on first use."""
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
+from harmonium.errors import with_checked_keywords
 from harmonium.runtime.waiting import wait_passively
 from harmonium.version import __version__
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from harmonium.analysis.neighbours import neighbours as neighbours
     from harmonium.analysis.report import report as report
     from harmonium.analysis.rules import rules as rules
+    from harmonium.analysis.similar import similar as similar
     from harmonium.answers.classify import classify as classify
     from harmonium.answers.complete import complete as complete
     from harmonium.answers.estimator import LinkPredictor as LinkPredictor
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
     from harmonium.data.datasets import load as load
     from harmonium.data.graph import Graph as Graph
     from harmonium.errors import HarmoniumError as HarmoniumError
+    from harmonium.evaluation.ranking import rank as rank
     from harmonium.model.composition import Composition as Composition
+    from harmonium.model.gradient_graph import GradientGraph as GradientGraph
+    from harmonium.model.scoring import Scorer as Scorer
     from harmonium.run.run import Run as Run
     from harmonium.server.server import serve as serve
     from harmonium.training.search.planning import plan as plan
@@ -45,6 +51,7 @@ _MODULES = {
     "classify": "answers.classify",
     "explain": "analysis.explain",
     "neighbours": "analysis.neighbours",
+    "similar": "analysis.similar",
     "update": "answers.update",
     "export": "answers.send.export",
     "report": "analysis.report",
@@ -57,6 +64,9 @@ _MODULES = {
     "load": "data.datasets",
     "Graph": "data.graph",
     "Composition": "model.composition",
+    "GradientGraph": "model.gradient_graph",
+    "Scorer": "model.scoring",
+    "rank": "evaluation.ranking",
     "LinkPredictor": "answers.estimator",
     "Config": "config.settings",
     "Run": "run.run",
@@ -68,6 +78,8 @@ _USUAL_NAMES = {  # of other libraries
     "load_model": "Run.load",
     "load_run": "Run.load",
     "neighbors": "neighbours",
+    "most_similar": "similar",
+    "Model": "GradientGraph",
     "read": "load",
     "add": "update",
     "remove": "update",
@@ -81,7 +93,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         hint = f"; did you mean harmonium.{_USUAL_NAMES[name]}?" if name in _USUAL_NAMES else ""
         raise AttributeError(f"module 'harmonium' has no attribute '{name}'{hint}")
-    globals()[name] = value = getattr(import_module(f"harmonium.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"harmonium.{_MODULES[name]}"), name)
+    globals()[name] = value = with_checked_keywords(value) if isfunction(value) else value
     return value
 
 

@@ -1,12 +1,14 @@
 """The errors a user sees: what was wrong, where, and what to do next."""
 
 import difflib
+import functools
+import inspect
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 ALLOCATION_FAILURES = (  # messages of RuntimeErrors of PyTorch, which has no class for them
     "DefaultCPUAllocator: (can't allocate|not enough) memory"
@@ -14,6 +16,20 @@ ALLOCATION_FAILURES = (  # messages of RuntimeErrors of PyTorch, which has no cl
     "|CUDA error: out of memory|MPS backend out of memory"
     "|CUBLAS_STATUS_ALLOC_FAILED"
 )
+KEYWORDS_ELSEWHERE = {  # of other libraries: what the same thing is called here
+    **dict.fromkeys(("k", "n", "count", "limit", "n_results", "max_results", "size"), "top"),
+    **dict.fromkeys(("path", "output", "filename", "save", "save_to"), "out"),
+    **dict.fromkeys(("subject", "source", "heads", "h"), "head"),
+    **dict.fromkeys(("predicate", "rel", "r", "relations"), "relation"),
+    **dict.fromkeys(("object", "target", "tails", "t"), "tail"),
+    **dict.fromkeys(("candidates", "targets"), "among"),
+    **dict.fromkeys(("groupby", "group_by", "per"), "by"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    **dict.fromkeys(("verbose", "use_tqdm", "callback"), "progress"),
+}
+KEYWORDS_OF_ROWS = ("min_probability", "threshold", "min_score", "cutoff")  # that choose rows of a result
+
+R = TypeVar("R")
 
 
 class HarmoniumError(ValueError):
@@ -46,9 +62,26 @@ def refuse_unknown(keywords: Iterable[str], *known: Iterable[str]) -> None:
     names = [name for group in known for name in group]
     for keyword in keywords:
         if keyword not in names:
-            near = difflib.get_close_matches(keyword, names, n=1)
+            elsewhere = KEYWORDS_ELSEWHERE.get(keyword)
+            near = [elsewhere] if elsewhere in names else difflib.get_close_matches(keyword, names, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
+            if keyword in KEYWORDS_OF_ROWS:
+                hint = "choose among the rows of the result: [row for row in result if row.probability >= 0.5]"
             raise HarmoniumError(f"unknown keyword '{keyword}'; {hint}")
+
+
+def with_checked_keywords(function: Callable[..., R]) -> Callable[..., R]:
+    """The function, with unknown keywords as errors that name the nearest; one with `**keywords` checks them itself."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> R:
+        refuse_unknown(keywords, parameters)
+        return function(*args, **keywords)
+
+    return call
 
 
 @contextmanager

@@ -85,9 +85,9 @@ def test_neighbours_are_the_nearest_entity_vectors(graph: Graph, slot: Slot, typ
 def test_a_run_is_asked_for_entities(graph: Graph) -> None:
     run = make_run(graph, random_model(graph, "distmult", 6))
     names = graph.names_of(graph.train)[0]
-    found = harmonium.neighbours(run, *names, slot="tail", count=3, of="entities", ridge=0.5)
+    found = harmonium.neighbours(run, *names, slot="tail", top=3, of="entities", ridge=0.5)
     assert found == entity_neighbours(run.model, graph, graph.train[:1], Slot.TAIL, 3, ridge=0.5)
-    assert found != harmonium.neighbours(run, *names, slot="tail", count=3, of="entities")
+    assert found != harmonium.neighbours(run, *names, slot="tail", top=3, of="entities")
     printed = found.to_json()
     assert (printed["slot"], printed["ridge"], printed["token"][0]) == ("tail", 0.5, vars(found.token[0]))
     with pytest.raises(HarmoniumError, match="ridge must be positive, not 0"):

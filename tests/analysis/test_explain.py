@@ -173,7 +173,7 @@ def test_a_relation_that_was_never_trained_has_no_nearest_facts(graph: Graph) ->
 def test_a_run_is_asked_by_name_and_drawn(graph: Graph, tmp_path: Path) -> None:
     run = make_run(graph, random_model(graph).float())
     names = graph.names_of(graph.test)[0]
-    found = harmonium.explain(run, *names, count=3, details=True)
+    found = harmonium.explain(run, *names, top=3, details=True)
     printed = json.loads(json.dumps(found.to_json()))
     assert printed["triple"] == list(names)
     assert printed["details"]["harmony"]["token"]["total"] == found.details.harmony["token"].total

@@ -116,7 +116,7 @@ def test_a_run_is_asked_by_name_for_head_or_tail(graph: Graph) -> None:
     model = random_model(graph, "distmult")
     run = make_run(graph, model)
     head, relation, tail = graph.names_of(graph.train)[0]
-    found = harmonium.neighbours(run, head, relation, tail, slot="tail", count=2, typed=False)
+    found = harmonium.neighbours(run, head, relation, tail, slot="tail", top=2, typed=False)
     assert found == nearest_triples(model, graph, graph.train[:1], Slot.TAIL, 2, typed=False)
     assert found.to_json()["slot"] == "tail"
     assert found.to_json()["composed"][0] == vars(found.composed[0])

@@ -19,7 +19,7 @@ from small import run_with_constraints
     [
         ("neighbours", harmonium.neighbours, ["--slot", "tail", "--no-typed"], {"slot": "tail", "typed": False}),
         ("neighbours", harmonium.neighbours, ["--of", "entities"], {"of": "entities"}),
-        ("explain", harmonium.explain, ["--count", 3], {"count": 3}),
+        ("explain", harmonium.explain, ["--top", 3], {"top": 3}),
         ("explain", harmonium.explain, ["--details", "--no-same-relation"], {"details": True, "same_relation": False}),
     ],
 )
@@ -31,8 +31,8 @@ def test_json_is_that_of_the_library(
 
 
 def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
-    expected, figure = harmonium.neighbours(run, *FACT, count=4), tmp_path / "near.png"
-    result = call("neighbours", run, *FACT, "--count", 4, "--plot", figure)
+    expected, figure = harmonium.neighbours(run, *FACT, top=4), tmp_path / "near.png"
+    result = call("neighbours", run, *FACT, "--top", 4, "--plot", figure)
     assert result.out.startswith("person 7 in (person 7, next, person 8)")
     for neighbour in (*expected.composed, *expected.token):
         assert f"{neighbour.name} {neighbour.distance:.3f} #{neighbour.rank:g}" in result.words
@@ -41,8 +41,8 @@ def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
 
 
 def test_neighbours_of_entities(call, run: Path) -> None:
-    expected = harmonium.neighbours(run, *FACT, of="entities", count=3)
-    words = call("neighbours", run, *FACT, "--of", "entities", "--count", 3).words
+    expected = harmonium.neighbours(run, *FACT, of="entities", top=3)
+    words = call("neighbours", run, *FACT, "--of", "entities", "--top", 3).words
     assert f"{expected.token[0].name} {expected.token[0].distance:.3f}" in words
     assert f"{expected.residual:.0%}" in words and "ridge 0.01" in words
 
@@ -69,8 +69,8 @@ def test_an_entity_without_alternatives_has_no_neighbours(call, tmp_path: Path) 
 
 
 def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> None:
-    figure, expected = tmp_path / "why.png", harmonium.explain(run, *FACT, count=3)
-    words = call("explain", run, *FACT, "--count", 3, "--plot", figure).words
+    figure, expected = tmp_path / "why.png", harmonium.explain(run, *FACT, top=3)
+    words = call("explain", run, *FACT, "--top", 3, "--plot", figure).words
     assert words.startswith(f"person 7, next, person 8 a known fact (train); #{expected.rank['head']:g} as head")
     parts = [expected.evidence, " · ".join(expected.necessary[0].fact), expected.verdict, "--details shows"]
     assert [words.index(part) for part in parts] == sorted(words.index(part) for part in parts)
@@ -80,8 +80,8 @@ def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> N
 
 
 def test_explain_shows_how_the_score_comes_about(call, run: Path, tmp_path: Path) -> None:
-    details = harmonium.explain(run, *FACT, count=3, details=True).details
-    words = call("explain", run, *FACT, "--count", 3, "--details", "--plot", tmp_path / "why.png").words
+    details = harmonium.explain(run, *FACT, top=3, details=True).details
+    words = call("explain", run, *FACT, "--top", 3, "--details", "--plot", tmp_path / "why.png").words
     assert f"total {details.harmony['composed'].total:,.3f} {details.harmony['token'].total:,.3f}" in words
     assert f"{details.directions[0].contribution:+.3f}" in words
     assert f"{' · '.join(details.nearest[0].fact)} {details.nearest[0].distance:.3f}" in words

@@ -21,7 +21,7 @@ from harmonium.paper.guises import guises
     ("command", "function", "options", "arguments"),
     [
         ("dynamics", dynamics, ["--steps", 3, "--samples", 7], {"steps": 3, "samples": 7}),
-        ("density", density, ["--count", 3], {"count": 3}),
+        ("density", density, ["--top", 3], {"top": 3}),
         ("gain", gain, ["--split", "test"], {"split": "test"}),
     ],
 )
@@ -65,10 +65,10 @@ def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
 
 def test_neighbours_of_guises(call, run: Path) -> None:
     opened = harmonium.Run.load(run)
-    expected = [harmonium.neighbours(opened, *fact, count=2).to_json() for fact in guises(opened.graph)]
-    printed = json.loads(call("paper", "neighbours", run, "--count", 2, "--json").out)
+    expected = [harmonium.neighbours(opened, *fact, top=2).to_json() for fact in guises(opened.graph)]
+    printed = json.loads(call("paper", "neighbours", run, "--top", 2, "--json").out)
     assert printed == json.loads(json.dumps(expected)) and printed
-    assert f"{expected[0]['triple'][0]} in (" in call("paper", "neighbours", run, "--count", 2).out
+    assert f"{expected[0]['triple'][0]} in (" in call("paper", "neighbours", run, "--top", 2).out
 
 
 def test_a_table_of_rows(call, workspace: Path, tmp_path: Path) -> None:

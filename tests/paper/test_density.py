@@ -99,7 +99,7 @@ def test_the_command_reads_labels_or_makes_them(graph: Graph, tmp_path: Path) ->
     run = make_run(graph, random_model(graph).float())
     file = tmp_path / "labelled.txt"
     file.write_text("e0\tr0\te1\t1\ne0\tr1\te2\t-1\ne3\tr1\te2\t-1\n", encoding="utf-8")
-    found = density_of(run, file, count=2, typed=False, device="cpu")
+    found = density_of(run, file, top=2, typed=False, device="cpu")
     triples = Triples.from_rows([[0, 0, 1], [0, 1, 2], [3, 1, 2]])
     assert found == measure_density(run.model, graph, triples, torch.tensor([True, False, False]), 2, typed=False)
     assert (found.positives.queries, found.negatives.queries) == (2, 4)

@@ -52,7 +52,7 @@ def test_an_evaluation_is_a_table_of_its_parts(run: Run) -> None:
 
 @pytest.mark.parametrize("of", ["triplets", "entities"])
 def test_a_neighbourhood_is_a_table_of_both_spaces(run: Run, of: str) -> None:
-    neighbourhood = harmonium.neighbours(run, "person 0", "next", "person 1", count=3, of=of)
+    neighbourhood = harmonium.neighbours(run, "person 0", "next", "person 1", top=3, of=of)
     first = "composed" if of == "triplets" else "entity"
     frame = neighbourhood.to_frame()
     assert frame["space"].to_list() == [first] * 3 + ["token"] * 3

@@ -21,6 +21,7 @@ from harmonium.answers.open_run import open_run
 from harmonium.answers.reasons import find_reasons
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.errors import whole_number
 from harmonium.evaluation.ranking import rank
 from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Line, Part, Table, notes, one_line
@@ -31,7 +32,8 @@ def explain(
     head: str,
     relation: str,
     tail: str,
-    count: int = 5,
+    *,
+    top: int = 5,
     details: bool = False,
     same_relation: bool = True,
 ) -> Explanation:
@@ -40,15 +42,15 @@ def explain(
     Of a run with constraints beside its vectors (those of the default preset), `tableau` shows what each of them adds to
     the harmony of the fact and of the best other candidates for its tail, and which one decides.
 
-    `count` facts of each kind are listed. `details` adds everything that constraints say with the facts on which it
+    `top` facts of each kind are listed. `details` adds everything that constraints say with the facts on which it
     rests, and how the score of the vectors comes about: harmony in parts, directions of W, and the nearest training facts,
     of the `same_relation` or of any.
 
     >>> harmonium.explain("runs/demo", "Switzerland", "official language", "French").necessary
     """
-    run = Run.of(run)
+    run, top = Run.of(run), whole_number("top", top, least=1)
     triple = run.graph.triple(head, relation, tail)
-    return Explainer(run).explain(triple, count, details, same_relation)
+    return Explainer(run).explain(triple, top, details, same_relation)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from harmonium.analysis.entity_tokens import RIDGE, entity_tokens
 from harmonium.data.graph import Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import HarmoniumError
+from harmonium.errors import HarmoniumError, whole_number
 from harmonium.evaluation.ranking import rank
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
@@ -35,20 +35,21 @@ def neighbours(
     head: str,
     relation: str,
     tail: str,
+    *,
     slot: str = "head",
-    count: int = 5,
+    top: int = 5,
     typed: bool = True,
     of: str = "triplets",
     ridge: float = RIDGE,
 ) -> Neighbourhood | EntityNeighbourhood:
-    """The nearest triplets to one when one slot changes, by composed vector and by token.
+    """The `top` nearest triplets to one when one slot changes, by composed vector and by token.
 
     `typed`: only entities seen in that slot of the relation. `of="entities"`: the entity vectors nearest to the entity's
     and to its token in the triplet (entity_tokens.py, where `ridge` is explained).
 
     >>> harmonium.neighbours("runs/demo", "Switzerland", "official language", "French")
     """
-    run = Run.of(run)
+    run, top = Run.of(run), whole_number("top", top, least=1)
     if slot not in ("head", "tail"):
         raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
     if of not in ("triplets", "entities"):
@@ -57,8 +58,8 @@ def neighbours(
         raise HarmoniumError(f"ridge must be positive, not {ridge}: the slot map may have no inverse")
     triple = run.graph.triple(head, relation, tail)
     if of == "entities":
-        return entity_neighbours(run.model, run.graph, triple, Slot(slot), count, typed, ridge)
-    return nearest_triples(run.model, run.graph, triple, Slot(slot), count, typed)
+        return entity_neighbours(run.model, run.graph, triple, Slot(slot), top, typed, ridge)
+    return nearest_triples(run.model, run.graph, triple, Slot(slot), top, typed)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ Rows = list[tuple[str, Metrics]]
 def report(
     run: Run | str | Path,
     out: str | Path | None = None,
+    *,
     limit: int = 4000,
     seed: int = 0,
     fact: Sequence[str] | None = None,

@@ -15,7 +15,7 @@ import numpy as np
 from harmonium.answers.calibration.judgement_correction import correction_file, correction_for
 from harmonium.answers.open_run import open_run
 from harmonium.data.triples import Slot
-from harmonium.errors import HarmoniumError
+from harmonium.errors import HarmoniumError, whole_number
 from harmonium.grammar.family import readable
 from harmonium.grammar.grammar import Grammar
 from harmonium.grammar.parameters import FAMILIES, GrammarParameters
@@ -31,7 +31,7 @@ PATHS = next(number for number, family in enumerate(FAMILIES) if family is Paths
 PATH_WEIGHT = 1 + sum(len(family.constraints) for family in FAMILIES[:PATHS])  # its column among all weights
 
 
-def rules(run: Run | str | Path, relation: str | None = None, top: int = 50) -> LearnedRules:
+def rules(run: Run | str | Path, relation: str | None = None, *, top: int = 50) -> LearnedRules:
     """The path rules of a run, those with the largest weights first, and what other constraints weigh.
 
     `relation`: only those of one relation. `top`: so many rules; counting how often they are right costs a walk from
@@ -49,7 +49,7 @@ def rules(run: Run | str | Path, relation: str | None = None, top: int = 50) -> 
     only = None if relation is None else run.graph.relations.index(relation)
     listed = [rule for rule in _numbered(run.grammar) if only in (None, rule[2])]
     listed.sort(key=lambda rule: -abs(rule[4]))
-    chosen = listed[: max(0, top)]
+    chosen = listed[: whole_number("top", top)]
     counts = _counts(grammar, chosen)
     shown = tuple(_learned(run, grammar, rule, *counts[rule[0]]) for rule in chosen)
     relations = range(run.graph.n_relations) if only is None else [only]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from harmonium.config.settings import EvaluateConfig
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph
-from harmonium.errors import HarmoniumError
+from harmonium.data.tables.reading_options import NAMES as READING
+from harmonium.errors import HarmoniumError, refuse_unknown
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.scoring import Scorer
 from harmonium.run import manifest
@@ -34,6 +36,7 @@ def update(
     run: Run | str | Path,
     add: Any = None,
     remove: Any = None,
+    *,
     out: str | Path | None = None,
     overwrite: bool = False,
     undo: bool = False,
@@ -52,6 +55,7 @@ def update(
     >>> run.updates[-1], run.rejected
     """
     run = Run.of(run)
+    refuse_unknown(reading, OPTIONS, READING)
     given = add is not None or remove is not None
     if undo and given:
         raise HarmoniumError("an update takes facts to add or remove, or is undone: one of these at a time")
@@ -73,6 +77,9 @@ def update(
         correction = correction_for(run)
         computed = {} if correction is None else correction_file(correction, updated.graph.n_relations)
         return replace(updated, path=updated.save(out, overwrite, computed))
+
+
+OPTIONS = tuple(inspect.signature(update).parameters)[:-1]
 
 
 def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | None, command: str) -> Run:

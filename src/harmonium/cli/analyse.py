@@ -22,7 +22,7 @@ def neighbours(
     relation: options.Relation,
     tail: options.Tail,
     slot: Annotated[str, choice(("head", "tail"), "Slot whose entity varies.")] = "head",
-    count: options.Count = 5,
+    top: options.NeighbourCount = 5,
     typed: options.Typed = True,
     of: Annotated[
         str, choice(("triplets", "entities"), "Nearest triplets, or the entity vectors nearest to its token.")
@@ -43,13 +43,15 @@ def neighbours(
     if plot and of == "entities":
         raise HarmoniumError("--plot draws neighbourhoods of triplets only; remove it or say --of triplets")
     opened = harmonium.Run.load(run)
-    neighbourhood = harmonium.neighbours(opened, head, relation, tail, slot, count, typed, of, ridge)
+    neighbourhood = harmonium.neighbours(
+        opened, head, relation, tail, slot=slot, top=top, typed=typed, of=of, ridge=ridge
+    )
     if plot:
         from harmonium.analysis.figures import guises_figure
         from harmonium.data.triples import Slot
 
         triple = opened.graph.triple(head, relation, tail)
-        guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), count, typed)
+        guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), top, typed)
     console.output(neighbourhood, output_format)
 
 
@@ -59,7 +61,7 @@ def explain(
     head: options.Head,
     relation: options.Relation,
     tail: options.Tail,
-    count: Annotated[int, option("N", "Number of facts of each kind, and of directions.", min=1)] = 5,
+    top: Annotated[int, option("N", "Number of facts of each kind, and of directions.", min=1)] = 5,
     details: Annotated[
         bool, flag("Also show how the score comes about: harmony, directions of W, nearest facts.")
     ] = False,
@@ -73,7 +75,7 @@ def explain(
     """
     from harmonium.analysis import figures
 
-    explanation = harmonium.explain(run, head, relation, tail, count, details, same_relation)
+    explanation = harmonium.explain(run, head, relation, tail, top=top, details=details, same_relation=same_relation)
     if plot:
         figures.explain_figure(explanation, plot)
     console.output(explanation, output_format)
@@ -119,7 +121,7 @@ def rules(
         return
     if out is not None and out.suffix in (".nt", ".ttl"):
         raise HarmoniumError(f"--out {out}: rules are no facts; the name must end in .tsv, .csv, .jsonl or .parquet")
-    learned = harmonium.rules(run, relation, top)
+    learned = harmonium.rules(run, relation, top=top)
     if out is not None:
         from harmonium.answers.send.result_file import write_rows
 
@@ -162,7 +164,7 @@ def report(
     Example: harmonium report runs/demo --fact Switzerland "official language" French
     """
     with console.bar("writing the report") as progress:
-        page = harmonium.report(run, out, limit, seed, fact, progress)
+        page = harmonium.report(run, out, limit=limit, seed=seed, fact=fact, progress=progress)
     console.say(f"report: {page}")
 
 
@@ -213,4 +215,4 @@ def serve(
                 return
             console.say(f"open {address} (Ctrl-C stops the server; the API is described at /api/v1/openapi.json)")
 
-        harmonium.serve(runs, host, port, token, ready, progress, asked)
+        harmonium.serve(runs, host=host, port=port, token=token, ready=ready, progress=progress, review=asked)

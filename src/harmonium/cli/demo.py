@@ -47,7 +47,7 @@ def demo(
     )
     with console.training_bar() as progress:
         run = harmonium.train(
-            "atlas", "fast", out, [*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
+            "atlas", "fast", out, overrides=[*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
     vectors = evaluate_scorer(run.model, run.graph, run.config.evaluate)
     console.show(

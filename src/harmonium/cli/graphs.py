@@ -104,8 +104,9 @@ def convert(
     megabytes = Path(source).stat().st_size // 10**6 if is_text else None
     with console.bar("reading and writing, MB", megabytes) as advance:
         graph = harmonium.convert(
-            source, out, to, valid, test, seed, overwrite, progress=lambda count: advance(count / 1e6), **reading
-        )
+            source, out, to, valid=valid, test=test, seed=seed, overwrite=overwrite,
+            progress=lambda count: advance(count / 1e6), **reading,
+        )  # fmt: skip
     triples = {split: len(facts) for split, facts in graph.splits.items()}
     sizes = {"entities": graph.n_entities, "relations": graph.n_relations, "triples": triples}
     summary = {"name": graph.name, "out": str(out), **sizes, "notes": [str(note) for note in graph.notes]}

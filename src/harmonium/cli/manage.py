@@ -62,7 +62,7 @@ def update(
             updated = _apply(run, judgements, out, overwrite, command, progress, reading)
         else:
             updated = harmonium.update(
-                run, add, remove, out, overwrite, undo, progress=progress, command=command, **reading
+                run, add, remove, out=out, overwrite=overwrite, undo=undo, progress=progress, command=command, **reading
             )
     log = [update.to_json() for update in updated.updates]
     summary: dict[str, Any] = {"path": str(out), "undone": undo, "updates": log}
@@ -123,7 +123,7 @@ def export(
     Example: harmonium export runs/demo my-model --to hub
     """
     with console.bar("exporting"):
-        written = harmonium.export(run, out, to, overwrite)
+        written = harmonium.export(run, out, to=to, overwrite=overwrite)
     files = {"written": [str(path) for path in written]}
 
     def show(_: object) -> None:

@@ -167,7 +167,7 @@ Ties = Annotated[str, protocol("ties", "Rank of the true answer among equal scor
 Split = Annotated[str, protocol("split", "Facts to rank.")]
 InferredTypes = Annotated[bool, flag("Only entities that could fill the slot, by their types, given or inferred.")]
 Typed = Annotated[bool, flag("Only entities seen in that slot of the relation.")]
-Count = Annotated[int, option("N", "Number of neighbours.", min=1)]
+NeighbourCount = Annotated[int, option("N", "Number of neighbours.", min=1)]
 Limit = Annotated[int, option("N", "Rank at most this many queries, a random sample.", min=2)]
 Top = Annotated[int, option("N", "Number of relations to list.", min=0)]
 Overwrite = Annotated[bool, flag("Replace what is already there.", "--overwrite")]

@@ -127,7 +127,7 @@ def starts(
 
 def neighbours(
     run: options.RunFolder,
-    count: options.Count = 5,
+    top: options.NeighbourCount = 5,
     typed: options.Typed = True,
     output_format: options.Format = "table",
 ) -> None:
@@ -138,7 +138,7 @@ def neighbours(
     from harmonium.paper.guises import guises
 
     opened = harmonium.Run.load(run)
-    near = [harmonium.neighbours(opened, *fact, count=count, typed=typed) for fact in guises(opened.graph)]
+    near = [harmonium.neighbours(opened, *fact, top=top, typed=typed) for fact in guises(opened.graph)]
     console.output(
         near,
         output_format,
@@ -154,7 +154,7 @@ def density(
     labelled: Annotated[
         Path | None, option("FILE", "Lines of head, relation, tail, 1 or -1; default: test facts and negatives.")
     ] = None,
-    count: options.Count = 5,
+    top: options.NeighbourCount = 5,
     typed: options.Typed = True,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -170,7 +170,7 @@ def density(
 
     with console.bar("searching neighbours") as progress:
         skipped = counting(reading)
-        densities = density(run, labelled, count, typed, seed, device, progress, **reading)
+        densities = density(run, labelled, top, typed, seed, device, progress, **reading)
     console.warnings(skipped.notes())
     console.output(densities, output_format)
 

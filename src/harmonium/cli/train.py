@@ -68,7 +68,10 @@ def train(
     out = out or Path("runs") / graph_name(source)
     console.download(source)
     with console.training_bar() as progress:
-        run = harmonium.train(data, recipe, out, overrides, overwrite, progress, track or [], minutes, **reading)
+        run = harmonium.train(
+            data, recipe, out, overrides=overrides, overwrite=overwrite, progress=progress, track=track or [],
+            minutes=minutes, **reading,
+        )  # fmt: skip
     _show(run, output_format)
 
 
@@ -97,7 +100,7 @@ def resume(
     if is_finished(run) and not is_unfinished(run) and not settings and output_format == "table":
         console.say(f"{run} is already finished")
     with console.training_bar() as progress:
-        resumed = harmonium.resume(run, settings or [], progress, track or [])
+        resumed = harmonium.resume(run, settings or [], progress=progress, track=track or [])
     _show(resumed, output_format)
 
 

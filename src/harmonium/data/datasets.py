@@ -64,6 +64,10 @@ def load(
     """
     if isinstance(source, Graph):
         return source
+    if isinstance(source, str | os.PathLike) and folders.is_finished(Path(source)):
+        raise HarmoniumError(
+            f"{source} is a run, not a graph: harmonium.Run.load opens it, and its .graph is the graph"
+        )
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
     graph, is_whole = _read(source, read_with)
     report_reading(graph.reading, graph.notes)
@@ -144,6 +148,7 @@ def convert(
     source: Any,
     out: str | Path,
     to: str | None = None,
+    *,
     valid: float = 0,
     test: float = 0,
     seed: int = 0,

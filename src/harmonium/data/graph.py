@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,11 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.displayed import Displayed, Line, Part, Table, more_rows, notes
+from harmonium.runtime.frames import to_pandas
 from harmonium.runtime.untrusted import harmless
+
+if TYPE_CHECKING:
+    import polars
 
 SPLITS = ("train", "valid", "test")
 CHUNK = 1 << 22  # facts indexed at a time
@@ -96,6 +100,16 @@ class Graph(Displayed):
         return Triples.from_rows(
             [[self.entities.index(head), self.relations.index(relation), self.entities.index(tail)]]
         )
+
+    def to_frame(self) -> polars.DataFrame:
+        """The facts as a polars DataFrame: head, relation, tail and split; weights and labels where there are any."""
+        from harmonium.data.tables.graph_source import to_table
+
+        return to_table(self, SPLITS, alone=True)
+
+    def to_pandas(self) -> Any:
+        """The facts as a pandas DataFrame, with the columns of `to_frame`."""
+        return to_pandas(self.to_frame().to_dict(as_series=False))
 
     def display(self, top: int | None = None) -> Iterator[Part]:
         """Its size, notes, and most frequent relations with an example.

@@ -1,6 +1,6 @@
 """The names of the entities or relations of a graph."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
@@ -39,6 +39,12 @@ class Vocabulary:
     def titles(self) -> NameColumn:
         """Labels if no two are equal, otherwise identifiers."""
         return self.names if self.names.distinct else self.ids
+
+    def __getitem__(self, index: int) -> str:
+        return self.names[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
 
     def __contains__(self, name: str) -> bool:
         return bool(self.find(name))

@@ -37,6 +37,8 @@ def rank(
     `known` answers other than the truth do not compete; `candidates` (relation -> entities) limits who does, the truth
     always included. The result does not depend on `chunk`, the number of queries scored at once, which is halved when
     memory runs out.
+
+    >>> harmonium.rank(run.model, run.graph.test, Slot.TAIL, run.graph.known_answers(Slot.TAIL)).values()
     """
     if not len(triples):
         raise HarmoniumError("there are no triples to rank")

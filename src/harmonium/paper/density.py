@@ -33,7 +33,7 @@ NUMBERS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # of composed vectors held 
 def density(
     run: Run | str | Path,
     labelled: str | Path | None = None,
-    count: int = 5,
+    top: int = 5,
     typed: bool = True,
     seed: int = 0,
     device: str = "auto",
@@ -53,7 +53,7 @@ def density(
         triples, labels = read_labelled(labelled, run.graph, on_bad, **options)
     else:
         triples, labels = labelled_split(run.graph, "test", torch.Generator().manual_seed(seed))
-    return measure_density(run.model_on(device), run.graph, triples, labels, count, typed, progress)
+    return measure_density(run.model_on(device), run.graph, triples, labels, top, typed, progress)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import harmonium
 
 NAMES = (
     "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "rules",
-    "score", "serve", "update",
+    "score", "serve", "similar", "update",
 )  # fmt: skip
 
 
@@ -46,6 +46,7 @@ class RunMethods:
         rules = harmonium.rules
         score = harmonium.score
         serve = harmonium.serve
+        similar = harmonium.similar
         update = harmonium.update
 
 

@@ -33,13 +33,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
+from harmonium.data.name_column import NameColumn
 from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.display import interval_rows, metrics_table
@@ -75,7 +78,7 @@ def open_graph(source: Any, **reading: Any) -> Graph:
     """The graph of a run or a run folder; otherwise the one that `read_graph` reads with these options."""
     if isinstance(source, Run) or is_run_folder(source):
         if reading:
-            raise HarmoniumError(f"{source} is a run, whose graph is not read again; drop {min(reading)}")
+            raise HarmoniumError(f"{source!r} is a run, whose graph is not read again; drop {min(reading)}")
         return Run.of(source).graph
     return source if isinstance(source, Graph) else read_graph(source, **reading)
 
@@ -129,6 +132,25 @@ class Run(RunMethods, Displayed):
     def of(cls, run: Run | str | Path) -> Run:
         """The run itself, or the one in a folder."""
         return run if isinstance(run, Run) else cls.load(run)
+
+    @property
+    def entities(self) -> NameColumn:
+        """The names of all entities, in the order of `embeddings`."""
+        return self.graph.entities.names
+
+    @property
+    def relations(self) -> NameColumn:
+        """The names of all relations."""
+        return self.graph.relations.names
+
+    @property
+    def embeddings(self) -> NDArray[np.float32]:
+        """(entities, dim): the vector of each entity, as scores are made of it; `export` writes those of relations too.
+
+        A complex vector is its real parts, then its imaginary ones.
+        """
+        vectors: NDArray[np.float32] = (self.final or self.model).entities().detach().cpu().numpy()
+        return vectors
 
     @property
     def rejected(self) -> Triples:

@@ -40,11 +40,7 @@ class Tabular(Displayed):
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame; pandas must be installed."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise HarmoniumError("pandas is not installed; `pip install pandas`, or use to_frame() (polars)") from error
-        return pandas.DataFrame(self.records(), index=getattr(self, "index_of_rows", None))
+        return to_pandas(self.records(), getattr(self, "index_of_rows", None))
 
 
 class ResultList(Tabular, list[Row], Generic[Row]):
@@ -93,6 +89,15 @@ def _cell(column: str, value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return " · ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def to_pandas(content: Any, index: Any = None) -> Any:
+    """A pandas DataFrame of rows, or of columns by name."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise HarmoniumError("pandas is not installed; `pip install pandas`, or use to_frame() (polars)") from error
+    return pandas.DataFrame(content, index=index)
 
 
 def index_of(table: Any, rows: Sequence[int]) -> Any:

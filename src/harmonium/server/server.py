@@ -37,6 +37,7 @@ class ReviewOptions:
 
 def serve(
     run: Run | str | Path | Sequence[Run | str | Path],
+    *,
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,

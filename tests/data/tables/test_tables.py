@@ -221,10 +221,7 @@ def test_a_column_that_is_not_there_is_named(write_folder, columns: str, message
         ({"columns": "a,b"}, "columns are three: head,relation,tail; given: a,b"),
         ({"delimiter": "::"}, "one character .or tab, space., not '::'"),
         ({"literals": "all"}, "literals are skip or keep, not 'all'"),
-        (
-            {"colums": "1,2,3"},
-            "no option 'colums' to read a graph with; there are allow_internal, columns, delimiter, encoding, header",
-        ),
+        ({"colums": "1,2,3"}, "unknown keyword 'colums'; did you mean 'columns'"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], message: str) -> None:

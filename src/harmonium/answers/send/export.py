@@ -21,7 +21,7 @@ FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its en
 HUB_FILES = ("README.md", ".gitattributes", "run.json", *RUN_FILES)
 
 
-def export(run: Run | str | Path, out: str | Path, to: str | None = None, overwrite: bool = False) -> list[Path]:
+def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, overwrite: bool = False) -> list[Path]:
     """Write the vectors of a run with their names, or a folder for the Hugging Face Hub; returns the paths.
 
     The ending of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, get_args
 
 from harmonium.data.tables.skipped_rows import OnBad
 from harmonium.data.tables.text_encoding import check_encoding
-from harmonium.errors import HarmoniumError
+from harmonium.errors import HarmoniumError, refuse_unknown
 
 DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 OTHER_NAMES = {"separator": "delimiter", "sep": "delimiter"}  # by which options are known elsewhere
@@ -80,10 +80,8 @@ class Options:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], progress: Callable[[int], object] | None = None) -> "Options":
-        """Options by name; an unknown name is an error that lists the others."""
-        if unknown := [name for name in keywords if name not in NAMES]:
-            known = ", ".join(sorted(set(NAMES) - set(OTHER_NAMES)))
-            raise HarmoniumError(f"no option '{min(unknown)}' to read a graph with; there are {known}")
+        """Options by name; an unknown name is an error that names the nearest, or lists all."""
+        refuse_unknown(keywords, NAMES)
         return cls(**_canonical(keywords), progress=progress)
 
     def refuse_table_options(self, location: object, allowed: Sequence[str] = ()) -> None:
