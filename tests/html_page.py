@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -43,18 +40,3 @@ class Page(HTMLParser):
     def all(self, name: str) -> list[str]:
         """The values of all attributes of a name."""
         return [value or "" for _, attribute, value in self.attributes if attribute == name]
-
-
-def count_printed_sheets(page: Path, folder: Path) -> int:
-    """Sheets of paper that chromium prints a page on."""
-    assert CHROMIUM is not None
-    out = folder / "printed.pdf"
-    command = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
-        f"--user-data-dir={folder / 'profile'}", f"--print-to-pdf={out}", page.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert out.is_file(), done.stderr
-    printed = out.read_bytes()
-    assert printed.startswith(b"%PDF-") and len(printed) > 10_000
-    return len(re.findall(rb"/Type\s*/Page\b", printed))

@@ -1,4 +1,4 @@
-"""A user's script: mypy --strict must accept it and know every type in it (test_types.py). It is not run."""
+"""A user's script: mypy --strict must accept it and know every type in it (`make lint`). It is not run."""
 
 from typing import Any, assert_type
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import harmonium
 from harmonium.analysis.doctor import rank_by_rules
 from harmonium.data import datasets
 from harmonium.data.checks.clean import clean_copy
 from harmonium.data.checks.diagnosis import Diagnosis, diagnose
-from harmonium.data.checks.findings import Finding, gini
+from harmonium.data.checks.findings import Finding
 from harmonium.data.graph import SPLITS
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from small import family, graph_of, ladder
+from small import family, graph_of
 
 
 def finding(found: Diagnosis, name: str) -> Finding:
@@ -53,15 +49,6 @@ def test_the_honest_split_of_the_same_facts_is_ok() -> None:
     assert found.verdict == "ok" and "still" not in found.reason and found.advice == "nothing"
     assert finding(found, "linked pairs").numbers["either"] == 0
     assert found.rule_baseline["metrics"]["hits@10"] < 0.2
-
-
-def test_symmetry_alone_is_mentioned_in_the_reason() -> None:
-    """A third of test reversed in train, as in WN18RR: not redundant relations, but worth a sentence."""
-    train = ladder("{i} near {j}") + "," + ladder("{j} near {i}", 9) + ", p in q, q in r, s in t"
-    found = diagnose(graph_of(train, test="y9 near x9, p in t, s in q"))
-    assert found.verdict == "ok"
-    assert "still, 1 of 3 test facts are a train fact of a symmetric relation" in found.reason
-    assert "apart" in found.advice
 
 
 def test_every_count_on_a_graph_with_every_fault() -> None:
@@ -96,14 +83,6 @@ def test_repeated_lines_dropped_on_reading_are_counted(write_folder) -> None:
     assert found.verdict == "ok" and found.notes
 
 
-def test_cartesian_relations() -> None:
-    full = ", ".join(f"x{i} full y{j}" for i in range(4) for j in range(5) if i != j)
-    sparse = ", ".join(f"x{i} sparse y{j}" for i in range(4) for j in range(5) if (i + j) % 3)
-    two = ", ".join(f"x{i} two y{j}" for i in range(2) for j in range(5))  # too few heads to say
-    found = finding(diagnose(graph_of(f"{full}, {sparse}, {two}", test="x0 full y0, x3 two y3")), "Cartesian relations")
-    assert found.examples == ["full"] and found.numbers == {"relations": 1, "facts": 1} and found.level == "warning"
-
-
 def test_names_that_read_alike_or_have_stray_whitespace() -> None:
     facts = "New_York in America, new_york in AMERICA, Rome in Italy, St._John's in Italy, St_Johns in Italy, CO in US"
     graph = graph_of(facts)
@@ -116,13 +95,6 @@ def test_names_that_read_alike_or_have_stray_whitespace() -> None:
     spaced = replace(graph, relations=Vocabulary([" in"], kind="relation"))
     assert finding(diagnose(spaced), "names of relations").examples == ["' in'"]
     assert diagnose(spaced).verdict == "warning"
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
-def test_gini_is_half_the_relative_mean_difference(counts: list[int]) -> None:
-    total, n = sum(counts), len(counts)
-    expected = sum(abs(a - b) for a in counts for b in counts) / (2 * n * total) if total else 0.0
-    assert gini(torch.tensor(counts)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_cleaning_leaves_no_leak_and_says_what_went() -> None:
@@ -146,13 +118,6 @@ def test_cleaning_leaves_no_leak_and_says_what_went() -> None:
     for split in SPLITS:
         dropped = sum(counts[split] for counts in report["dropped"].values())
         assert len(graph.splits[split]) - dropped == report["triples"][split] == len(copy.splits[split])
-
-
-def test_the_larger_of_redundant_relations_stays() -> None:
-    facts = ladder("{i} small {j}", 8) + "," + ladder("{j} large {i}", 10) + "," + ladder("{i} middle {j}", 9)
-    copy, report = clean_copy(graph_of(facts))
-    assert report["relations"] == [{"dropped": "middle", "kept": "large"}, {"dropped": "small", "kept": "large"}]
-    assert {names[1] for names in copy.names_of(copy.train)} == {"large"}
 
 
 def test_a_cleaned_copy_can_be_read_again(tmp_path: Path) -> None:
@@ -183,16 +148,3 @@ def test_graphs_without_a_test_split() -> None:
     assert only_valid.rule_baseline["protocol"].startswith("valid")
     assert only_valid.verdict == "leaking" and "valid facts" in only_valid.reason
     assert found.to_markdown().startswith("**ok**")
-
-
-def test_the_report_as_json_and_markdown() -> None:
-    graph = family(60)
-    graph = replace(graph, relations=Vocabulary(["<b>next</b>", "be|fore", "twin"], kind="relation"))
-    found = harmonium.doctor(graph)
-    report = json.loads(json.dumps(found.to_json()))
-    assert report["verdict"] == "leaking" and report["triples"] == {"train": 160, "valid": 10, "test": 10}
-    baseline = report["rule_baseline"]
-    assert "filtered" in baseline["protocol"]
-    text = found.to_markdown()
-    assert r"\<b\>next\</b\>" in text and r"be\|fore" in text and "| twin | itself | 100% |" in text
-    assert f"{baseline['metrics']['mrr']:.3f}" in text

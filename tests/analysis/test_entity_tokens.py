@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -26,22 +24,6 @@ def test_with_hardly_a_ridge_the_entity_token_composes_to_the_token(graph: Graph
     assert (found.residual < 1e-6).all()
 
 
-def test_distmult_by_hand(graph: Graph) -> None:
-    """T is diagonal, so the token is the elementwise quotient, shrunk towards the entity where T is small."""
-    model, triple = random_model(graph, "distmult", 6), graph.train[:1]
-    factor, entity = (model.relations(triple.relation) * model.entities(triple.tail))[0], model.entities(triple.head)[0]
-    shift = (model.tokens(triple) - model.compose(triple))[0]
-    for ridge in (1e-6, 0.1, 100.0):
-        found = entity_tokens(model, triple, Slot.HEAD, ridge)
-        eps = ridge * factor.square().max()
-        expected = entity + factor * shift / (factor.square() + eps)
-        torch.testing.assert_close(found.vectors[0], expected.detach())
-        residual = (factor * (expected - entity) - shift).norm() / shift.norm()
-        assert found.residual.item() == pytest.approx(residual.item())
-        assert found.condition.item() == pytest.approx((factor.abs().max() / factor.abs().min()).item())
-    assert (found.vectors[0] - entity).norm() < 0.02 * shift.norm() / factor.abs().max()
-
-
 def test_the_ridge_gives_the_least_regularised_squares(graph: Graph) -> None:
     """No other entity vector has a smaller |T e + o - mu|^2 + eps |e - entity|^2: its slope there is zero."""
     model, triple, slot = random_model(graph, "tensorproduct", 6), graph.train[:1], Slot.TAIL
@@ -55,13 +37,6 @@ def test_the_ridge_gives_the_least_regularised_squares(graph: Graph) -> None:
     (slope,) = torch.autograd.grad(cost, vector)
     assert slope.abs().max() < 1e-9 * cost
     assert 0 < found.residual.item() <= 1
-
-
-def test_infinite_faithfulness_leaves_entities_where_they_are(graph: Graph) -> None:
-    model = random_model(graph, "distmult", 6, faithfulness=math.inf)
-    found = entity_tokens(model, graph.train, Slot.HEAD)
-    torch.testing.assert_close(found.vectors, model.entities(graph.train.head).detach())
-    assert (found.residual == 0).all()
 
 
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])

@@ -10,17 +10,16 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.analysis import score_anatomy
 from harmonium.analysis.explain import Explainer, Explanation, NecessaryFact
 from harmonium.analysis.figures import explain_figure
 from harmonium.analysis.influence import Influence
 from harmonium.analysis.necessary_facts import facts_of_ends, find_necessary_facts
-from harmonium.analysis.score_anatomy import Example, ScoreAnatomy, ScoreDetails
+from harmonium.analysis.score_anatomy import ScoreAnatomy, ScoreDetails
 from harmonium.answers.open_run import open_run
 from harmonium.answers.reasons import find_reasons
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.triples import Triples
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.gradient_graph import GradientGraph
 from small import make_run, random_model
@@ -63,30 +62,6 @@ def test_harmony_falls_into_parts_and_directions(graph: Graph, settings: dict) -
         assert direction.projection == pytest.approx(abs((u @ x).item()))
         assert direction.quadratic == pytest.approx(direction.eigenvalue * direction.projection**2)
         assert direction.linear == pytest.approx(((u @ form.vector) * (u @ x)).item())
-
-
-def shown(examples: list[Example]) -> list[tuple]:
-    return [(example.name, pytest.approx(example.projection)) for example in examples]
-
-
-def test_directions_have_the_examples_furthest_along_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, triple = random_model(graph), graph.test[:1]
-    found = details(model, graph, triple, 2)
-    for direction in found.directions:
-        x, vectors = model.compose(triple)[0], torch.linalg.eigh(model.harmony.matrix())[1].T
-        u = next(u for u in vectors if abs((u @ x).item()) == pytest.approx(direction.projection))
-        u = u * (u @ x).sign()
-        along = model.compose(graph.train) @ u
-        names = graph.names_of(graph.train)
-        best = along.argsort(descending=True)[:2].tolist()
-        assert shown(direction.facts) == [(names[i], along[i].item()) for i in best]
-        for slot, said in ((Slot.HEAD, direction.heads), (Slot.TAIL, direction.tails)):
-            columns = {s: triple[s].repeat(12) for s in Slot} | {slot: torch.arange(12)}
-            along_slot = model.compose(Triples(*columns.values())) @ u
-            best = along_slot.argsort(descending=True)[:2].tolist()
-            assert shown(said) == [(f"e{i}", along_slot[i].item()) for i in best]
-    monkeypatch.setattr(score_anatomy, "SAMPLE", 3)
-    assert len(details(model, graph, triple).directions[0].facts) == 3
 
 
 @pytest.mark.parametrize("settings", [{}, {"rank": 2, "faithfulness": 3.0}, {"harmony": False}], ids=str)
@@ -147,27 +122,6 @@ def test_ranks_and_knowledge_are_those_of_evaluation(graph: Graph) -> None:
     facts = graph.facts().to_rows().tolist()
     false = next([0, 0, e] for e in range(12) if [0, 0, e] not in facts)
     assert explainer.explain(Triples.from_rows([false])).known is None
-
-
-def test_plain_models_are_explained_without_harmony(graph: Graph) -> None:
-    plain = make_run(graph, random_model(graph, harmony=False, reciprocal=True))
-    found = Explainer(plain).explain(graph.test[:1], details=True)
-    assert (found.details.harmony, found.details.shift, found.details.directions) == ({}, None, [])
-    assert found.details.rest == found.score and found.details.nearest and found.reasons
-    assert "plain model" in found.notes[0] and "reciprocal" in found.notes[1]
-    assert "training fact itself" in Explainer(plain).explain(graph.train[:1]).notes[0]
-    infinite = Explainer(make_run(graph, random_model(graph, faithfulness=math.inf))).explain(
-        graph.test[:1], details=True
-    )
-    assert "lambda = infinity" in infinite.notes[0] and infinite.details.shift.length == 0
-
-
-def test_a_relation_that_was_never_trained_has_no_nearest_facts(graph: Graph) -> None:
-    kept = graph.train[graph.train.relation != 0]
-    triple = Triples.from_rows([[0, 0, 1]])
-    run = make_run(replace(graph, train=kept), random_model(graph))
-    found = Explainer(run).explain(triple, details=True)
-    assert found.details.nearest == [] and found.reasons
 
 
 def test_a_run_is_asked_by_name_and_drawn(graph: Graph, tmp_path: Path) -> None:

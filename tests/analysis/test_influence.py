@@ -7,16 +7,15 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis import influence
-from harmonium.analysis.influence import Influence, Losses, Refit, Removal
+from harmonium.analysis.influence import Influence, Losses, Refit
 from harmonium.analysis.statistics import spearman
 from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
-from harmonium.evaluation.ranking import rank
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.training.fit import fit
-from small import family, make_graph, random_model
+from small import family, random_model
 
 SETTINGS = [{}, {"rank": 2}, {"harmony": False}, {"harmony": False, "reciprocal": True}]
 LINEAR = [{"harmony": False}, {"harmony": False, "reciprocal": True}]
@@ -53,17 +52,6 @@ def test_gradients_are_those_of_the_loss(graph: Graph, settings: dict, monkeypat
     torch.testing.assert_close(gradients[0], expected)
 
 
-def test_weights_leave_facts_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_rivals(monkeypatch)
-    model, entity = random_model(graph, normalise=False, harmony=False), int(graph.train.head[0])
-    facts = facts_about(graph, entity)
-    losses, shift = Losses(Influence(model, graph), facts, entity), torch.randn(2, 5).double()
-    weights = torch.ones(2, len(facts)).double()
-    weights[1, 1:] = 0
-    alone = Losses(Influence(model, graph), facts[:1], entity).gradients(shift[1:], torch.ones(1, 1).double())
-    torch.testing.assert_close(losses.gradients(shift, weights)[1:], alone)
-
-
 @pytest.mark.parametrize("settings", LINEAR, ids=str)
 def test_the_curvature_is_the_derivative_of_the_gradient(graph: Graph, settings: dict) -> None:
     model, entity = random_model(graph, normalise=False, **settings), int(graph.train.head[0])
@@ -93,48 +81,6 @@ def test_a_refit_is_stationary_without_the_removed_facts(
         gradient = refit.losses.gradients(shift[None], (~sets[row]).double()[None])[0]
         stationary = gradient + kept * (refit.ridge * shift - refit.gradient)
         assert stationary.norm() < 1e-3 * refit.gradient.norm()
-
-
-def test_a_vector_without_facts_goes_to_zero(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(influence, "STEPS", 500)
-    without_rivals(monkeypatch)
-    estimates = Influence(random_model(graph, normalise=False, harmony=False), graph)
-    refits = [Refit(estimates, estimates.facts_of(entity), entity) for entity in range(graph.n_entities)]
-    refit = max(refits, key=lambda refit: refit.ridge.item())
-    refit.gradient = -refit.ridge * refit.value  # as in a model that was trained to the end
-    assert refit.changed(torch.ones(1, len(refit.rows), dtype=torch.bool)).norm() < 0.05 * refit.value.norm()
-
-
-@pytest.mark.parametrize("settings", [*SETTINGS, {"normalise": True}], ids=str)
-def test_nothing_removed_is_the_model_itself(graph: Graph, settings: dict) -> None:
-    model, triple = random_model(graph, **{"normalise": False} | settings), graph.test[:1]
-    influence_ = Influence(model, graph)
-    removal, nothing = Removal(influence_, graph.train, triple), torch.zeros(1, len(graph.train), dtype=torch.bool)
-    scorer = influence_.scorer
-    torch.testing.assert_close(removal.scores(nothing)[0], scorer.score_slot(Slot.TAIL, triple)[0, triple.tail[0]])
-    assert removal.margins(nothing)[1].item() == rank(scorer, triple, Slot.TAIL, influence_.known_tails).values().item()
-
-
-def test_samples_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = make_graph(n_entities=40, sizes=(300, 5, 5))
-    model, triple = random_model(graph), graph.test[:1]
-    facts = Influence(model, graph).facts_of(int(triple.head), int(triple.tail))
-    whole = Influence(model, graph).of_removing(facts, triple)
-    monkeypatch.setattr(influence, "MAX_SCORES", 1)
-    torch.testing.assert_close(Influence(model, graph).of_removing(facts, triple), whole)
-    monkeypatch.setattr(influence, "RIVAL_FACTS", 8)
-    monkeypatch.setattr(influence, "STRONGEST", 8)
-    sampled = Influence(model, graph).of_removing(facts, triple)
-    assert not torch.equal(sampled, whole)
-    assert spearman(sampled, whole).rho > 0.5
-
-
-def test_facts_that_share_no_entity_have_no_effect(graph: Graph) -> None:
-    triple = graph.test[:1]
-    effects = Influence(random_model(graph), graph).of_removing(graph.train, triple)
-    apart = ~torch.isin(torch.stack([graph.train.head, graph.train.tail]), torch.cat([triple.head, triple.tail])).any(0)
-    assert apart.any()
-    assert torch.equal(effects.abs() < 1e-12, apart)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -92,11 +91,6 @@ def test_a_triple_has_its_own_rank(graph: Graph) -> None:
             assert [each.rank for each in near] == expected
 
 
-def test_infinite_faithfulness_leaves_tokens_where_they_are(graph: Graph) -> None:
-    found = nearest_triples(random_model(graph, "distmult", faithfulness=math.inf), graph, graph.train[:1], count=5)
-    assert shown(found.token) == [(n.name, n.distance, n.true, n.rank) for n in found.composed]
-
-
 def test_neighbours_of_the_same_name_are_told_apart_by_their_ids() -> None:
     bare = make_graph()
     graph = replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
@@ -105,11 +99,6 @@ def test_neighbours_of_the_same_name_are_told_apart_by_their_ids() -> None:
     assert {n.name for n in found.token} == {"twin"}
     assert [n.id for n in found.token] == [n.name for n in expected.token]
     assert found.to_json()["composed"][0]["id"] == expected.composed[0].name
-
-
-def test_a_plain_model_has_no_tokens(graph: Graph) -> None:
-    found = nearest_triples(random_model(graph, "distmult", harmony=False), graph, graph.train[:1])
-    assert found.token == found.to_json()["token"] == [] and len(found.composed) == 5
 
 
 def test_a_run_is_asked_by_name_for_head_or_tail(graph: Graph) -> None:
@@ -139,10 +128,3 @@ def test_the_figure_numbers_and_ranks_the_nearest_in_each_space(graph: Graph, ha
     lines = re.findall(r"<!-- (\d  \S+ \(\d+\)) -->", drawn)
     expected = [*enumerate(nearest.composed, start=1), *enumerate(nearest.token, start=1)]
     assert lines == [f"{number}  {near.name} ({near.rank:g})" for number, near in expected]
-
-
-def test_a_figure_needs_a_known_format_and_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for name, message in (("near.txt", "ends in .png, .pdf or .svg"), ("file/near.png", "folder cannot be made")):
-        with pytest.raises(HarmoniumError, match=message):
-            figure_path(tmp_path / name)

@@ -5,36 +5,26 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from markupsafe import Markup
 
 import harmonium
 from harmonium.analysis import figures
 from harmonium.analysis import report as html_report
-from harmonium.analysis.figures import ranks_figure, spectrum_figure, training_figure
 from harmonium.analysis.page import write_page
-from harmonium.analysis.report import choose_examples, render
-from harmonium.answers.calibration.hidden_facts import HiddenBand, HiddenFacts, find_hidden
+from harmonium.analysis.report import render
+from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph, Note
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.metrics import Ranks
 from harmonium.model.build import build_model
-from harmonium.model.harmony import Harmony
-from harmonium.paper import figures as paper_figures
-from harmonium.paper.dynamics import dynamics
-from harmonium.paper.figures import dynamics_figure, gain_figure
-from harmonium.paper.gain import gain
 from harmonium.run.run import History, Run
-from html_page import Page, count_printed_sheets, needs_chromium
+from html_page import Page
 from kills import largest_file
 from small import family, make_graph
 
@@ -95,20 +85,6 @@ def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
     assert "The doctor's verdict: " in words
     for name, record in json.loads((run.path / "run.json").read_bytes())["files"].items():
         assert f"{name} {record['sha256']}" in words
-
-
-def test_it_shows_the_log_of_updates(run: Run, text: str, without_figures: None) -> None:
-    assert "Updates since the training" not in Page(text).words
-    updated = run.update(
-        remove=[("person 1", "next", "person 5")],
-        add=[("<b>", "next", "person 1")],
-        command="harmonium update <script>",
-    )
-    words, made = Page(render(updated, 100, 0)).words, updated.updates[0].record.made
-    assert (
-        f"{made} 1 added, 1 recorded as false, 1 new entity {run.metrics['mrr']:.3f} harmonium update <script>" in words
-    )
-    assert "Updates since the training; 1 facts are recorded as false" in words
 
 
 def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabilities() -> None:
@@ -193,103 +169,7 @@ def test_a_report_must_have_a_place(run: Run, tmp_path: Path) -> None:
             harmonium.report(run, tmp_path / name)
 
 
-def test_an_example_has_tails_that_many_share_but_not_most() -> None:
-    rows = [[h, 0, 9] for h in range(8)]  # all share tail 9: nothing to tell apart
-    rows += [[h, 0, 10] for h in (0, 1, 2, 3)] + [[h, 0, 11] for h in (3, 4, 5)] + [[3, 0, 12], [0, 0, 12], [7, 0, 13]]
-    graph = replace(make_graph(14, 1, (1, 0, 0)), train=Triples.from_rows(rows))
-    assert [triple.to_rows().tolist()[0] for triple in choose_examples(graph)] == [[3, 0, 10], [3, 0, 11], [3, 0, 12]]
-    dull = replace(graph, train=Triples.from_rows(rows[:2]))
-    assert [triple.to_rows().tolist()[0] for triple in choose_examples(dull)] == [[0, 0, 9]]
-
-
 # Figures -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
-    """Draw a figure and give back its axes."""
-    kept, make = [], figures.new_figure
-    for module in (figures, paper_figures):
-        monkeypatch.setattr(module, "new_figure", lambda *size: kept.append(make(*size)) or kept[-1])
-
-    def draw(how: Callable[..., Path], *about: Any) -> list[Any]:
-        assert how(*about, tmp_path / "figure.svg").stat().st_size > 1000
-        return kept[-1].axes
-
-    return draw
-
-
-def test_ranks_are_shared_out_whole(drawn) -> None:
-    better = torch.tensor([0, 0, 1, 2, 5, 40, 99])
-    zero = torch.zeros_like(better)
-    ranks = Ranks(better, zero, zero + 100, zero, zero.bool())
-    spread, share = drawn(ranks_figure, {"model": ranks, "frequency baseline": ranks[:1]}, "realistic")
-    heights = [bar.get_height() for bar in spread.containers[0]]
-    assert heights == pytest.approx([2 / 7, 2 / 7, 1 / 7, 0, 0, 1 / 7, 1 / 7])
-    steps = dict(zip(*share.lines[0].get_data(), strict=True))
-    assert steps[3.0] == pytest.approx(4 / 7)
-    assert steps[100.0] == pytest.approx(1)
-
-
-def test_training_shows_the_model_that_was_kept(drawn) -> None:
-    rows = [{"epoch": e, "loss": 3.0 / e, "seconds": 1.0} for e in (1, 2, 3)]
-    rows[1]["valid"] = {"mrr": 0.5}
-    loss, metric = drawn(training_figure, History(rows, best_epoch=2), "mrr")
-    assert list(loss.lines[0].get_ydata()) == [3.0, 1.5, 1.0]
-    assert list(metric.lines[0].get_ydata()) == [0.5]
-    assert [text.get_text() for axes in (loss, metric) for text in axes.texts] == ["kept: 1.500", "kept: 0.500"]
-    assert len(drawn(training_figure, History([rows[0]], best_epoch=1), "mrr")) == 1
-
-
-@pytest.mark.parametrize("rank", [None, 3])
-def test_the_spectrum_is_of_w_and_of_what_scores(drawn, rank: int | None) -> None:
-    harmony = Harmony(6, 2.0, rank=rank).double()
-    with torch.no_grad():
-        harmony.free.normal_(generator=torch.Generator().manual_seed(0))
-        if rank:
-            harmony.basis.normal_(generator=torch.Generator().manual_seed(1))  # not orthogonal
-        shown = [torch.tensor(axes.lines[0].get_ydata()) for axes in drawn(spectrum_figure, harmony)]
-        expected = torch.linalg.eigvalsh(harmony.matrix())
-        expected = expected[expected.abs() > 1e-9].flip(0)
-    assert len(expected) == (rank or 6)
-    torch.testing.assert_close(shown[0], expected, atol=1e-12, rtol=0)
-    torch.testing.assert_close(shown[1], expected / (2 - expected), atol=1e-12, rtol=0)  # w / (2 (1 - w / 2))
-
-
-def test_legends_hide_nothing(drawn, run: Run) -> None:
-    """Each is inside the figure and outside of all axes, and covers no label of theirs."""
-    rank = torch.tensor([0, 0, 1, 2, 5, 40, 99])
-    zero = torch.zeros_like(rank)
-    ranks = Ranks(rank, zero, zero + 100, zero, zero.bool())
-    gains, bands = gain(run), [HiddenBand(0.5, 40, 30.0, 28.0), HiddenBand(0.0, 9, 1.0, 0.0)]
-    for draw, *about in (
-        (gain_figure, gains),
-        (dynamics_figure, dynamics(run, "person 7", "next", "person 8")),
-        (figures.calibration_figure, HiddenFacts("family", 60, bands, [])),
-        (figures.classification_figure, harmonium.classify(run)),
-        (ranks_figure, {"model": ranks, "frequency baseline": ranks}, "realistic"),
-    ):
-        panels = drawn(draw, *about)
-        figure = panels[0].figure
-        figure.draw_without_rendering()  # measures in the pixels of the figure, not of the file
-        legends = [*figure.legends, *(axes.get_legend() for axes in panels if axes.get_legend())]
-        assert legends, draw.__name__
-        for legend in legends:
-            box = legend.get_window_extent()
-            assert -2 < box.x0 < box.x1 < figure.bbox.x1 + 2  # pixels
-            assert -2 < box.y0 < box.y1 < figure.bbox.y1 + 2
-            for axes in panels:
-                labels = [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]
-                others = {label.get_text(): label.get_window_extent() for label in labels if label.get_text()}
-                others["axes"] = axes.get_window_extent()
-                assert [name for name, other in others.items() if box.overlaps(other)] == [], draw.__name__
-
-
-@pytest.mark.browser
-@needs_chromium
-def test_a_browser_prints_it(run: Run, text: str, tmp_path: Path) -> None:
-    assert run.path is not None
-    assert 3 <= count_printed_sheets(run.path / "report.html", tmp_path) <= 15
 
 
 @pytest.mark.parametrize("content", [b"<html>my page</html>", b"", b"\x00\xff"])

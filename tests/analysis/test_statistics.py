@@ -39,23 +39,3 @@ def test_bootstrap_of_independent_values_is_the_normal_interval() -> None:
     assert bootstrap(values, torch.arange(2000), seed=1) != (low, high)
     narrow = bootstrap(values, torch.arange(2000), level=0.5)
     assert narrow[1] - narrow[0] == pytest.approx(0.344 * (high - low), rel=0.15)
-
-
-def test_bootstrap_allows_for_dependence_within_clusters() -> None:
-    """100 clusters of 25 equal values know as much as 100 values: the interval is five times as wide."""
-    means = torch.randn(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    clusters = torch.arange(100).repeat_interleave(25) * 7  # numbers with gaps
-    order = torch.randperm(2500, generator=torch.Generator().manual_seed(1))
-    values, clusters = means.repeat_interleave(25)[order], clusters[order]
-    low, high = bootstrap(values, clusters)
-    alone = bootstrap(values, torch.arange(2500))
-    assert (high - low) / (alone[1] - alone[0]) == pytest.approx(5, rel=0.15)
-
-
-def test_bootstrap_weighs_clusters_by_their_size() -> None:
-    """Drawn means are means of values, not of clusters: [0 x 9, 1] and its copies have mean 0.1 in any draw."""
-    values = torch.tensor([0.0] * 9 + [1.0]).repeat(6)
-    low, high = bootstrap(values, torch.arange(6).repeat_interleave(10))
-    assert (low, high) == (pytest.approx(0.1), pytest.approx(0.1))
-    uneven = bootstrap(torch.tensor([0.0] * 9 + [1.0]), torch.tensor([0] * 9 + [1]), level=0.2)
-    assert uneven == (pytest.approx(0.1), pytest.approx(0.1))  # the middle draw has both clusters

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harmonium.answers import candidate_facts
-from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot, top_columns
+from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.relation_traits import RelationTraits
 from harmonium.config.settings import ModelConfig
 from harmonium.data.entity_types import EntityTypes
@@ -187,37 +187,6 @@ def test_directions_of_a_symmetric_relation_are_one_candidate() -> None:
         if (t, r, h) in separate:
             mean = (torch.tensor(separate[h, r, t]) + torch.tensor(separate[t, r, h])) / 2
             assert values == pytest.approx(mean.tolist(), abs=1e-6)
-
-
-def test_a_relation_without_facts_has_candidates_only_untyped() -> None:
-    graph = make_graph(sizes=(40, 8, 10))
-    unused = replace(graph, **{split: facts[facts.relation != 1] for split, facts in graph.splits.items()})
-    scorer = random_table(graph, 5, seed=1)
-    assert len(search(scorer, unused).of_relation(1)) == 0
-    assert len(search(scorer, unused, typed=False).of_relation(1)) > 0
-    full = Triples.from_rows([[h, 0, t] for h in range(12) for t in range(12)])
-    assert len(search(scorer, replace(graph, train=full)).of_relation(0)) == 0
-
-
-def test_a_large_relation_is_asked_for_the_most_likely_entities(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = make_graph(60, 3, (40, 8, 10))
-    scorer = random_table(graph, 50, seed=1)
-    seen = {slot: graph.slot_candidates(slot).lookup(torch.tensor([0]))[1] for slot in (Slot.HEAD, Slot.TAIL)}
-    everything = search(scorer, graph).of_relation(0, ALL).triples
-    monkeypatch.setattr(candidate_facts, "MAX_RELATION_PAIRS", 10)
-    monkeypatch.setattr(candidate_facts, "MIN_OTHERS", 3)
-    few = search(scorer, graph).of_relation(0, ALL).triples
-    for slot, entities in seen.items():
-        assert len(everything[slot].unique()) > len(few[slot].unique()) == len(entities) + 3
-
-
-@pytest.mark.parametrize("width", [1, 5, 31, 160, 161, 500])
-@pytest.mark.parametrize("count", [1, 3, 10])
-def test_top_columns_are_the_highest(width: int, count: int) -> None:
-    scores = torch.randn(7, width, generator=torch.Generator().manual_seed(width))
-    scores[0] = -torch.inf
-    columns = top_columns(scores, count)
-    assert scores.gather(1, columns).sort(descending=True).values.equal(scores.topk(min(count, width)).values)
 
 
 def test_where_a_question_has_one_answer_the_best_candidate_is_listed() -> None:

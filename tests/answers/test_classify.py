@@ -20,24 +20,15 @@ from harmonium.answers.classify import (
     ranking_quality,
 )
 from harmonium.answers.open_run import open_run
-from harmonium.config.settings import ModelConfig
-from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
-from small import CONFIGS, family, make_graph, make_run, untrained
+from small import family, make_graph, make_run, untrained
 
 
 def score(triples: Triples) -> torch.Tensor:
     """Any number for each fact."""
     return (7 * triples.head + 3 * triples.relation + 5 * triples.tail).double() % 11
-
-
-def write_labelled(graph: Graph, facts: tuple[Triples, torch.Tensor], path: Path) -> Path:
-    names = zip(graph.names_of(facts[0]), facts[1].tolist(), strict=True)
-    lines = [f"{head}\t{relation}\t{tail}\t{1 if label else -1}\n" for (head, relation, tail), label in names]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
 
 
 # Scores and thresholds ------------------------------------------------------------------------------------------------
@@ -63,19 +54,6 @@ def test_thresholds_are_the_most_accurate_and_nearest(rows: list[tuple[int, int,
         assert found[g] in best
         assert abs(found[g] - near) == min(abs(cut - near) for cut in best)
     assert len(found) == 5 and all(map(math.isfinite, found))
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30))
-def test_ranking_quality_is_the_definition(rows: list[tuple[int, bool]]) -> None:
-    """AUC: the share of (true, false) pairs in order, ties half. AP: precision at each distinct score, by recall gained."""
-    scores, labels = (torch.tensor(column) for column in zip(*rows, strict=True))
-    auc, precision = ranking_quality(scores.double(), labels)
-    true, false = ([s for s, label in rows if label is kind] for kind in (True, False))
-    above = {s: [label for other, label in rows if other >= s] for s in set(scores.tolist())}
-    gained = [true.count(s) * sum(above[s]) / len(above[s]) for s in above]
-    pairs = [(t > f) + (t == f) / 2 for t in true for f in false]
-    assert auc == pytest.approx(sum(pairs) / len(pairs) if pairs else math.nan, nan_ok=True)
-    assert precision == pytest.approx(sum(gained) / len(true) if true else math.nan, nan_ok=True)
 
 
 # The classifier --------------------------------------------------------------------------------------------------
@@ -165,34 +143,6 @@ def test_a_relation_with_few_validation_facts_takes_the_threshold_of_all() -> No
     assert list(report["thresholds"]) == ["r4"]
 
 
-def test_one_class_only(graph: Graph) -> None:
-    facts, labels = labelled_split(graph, "test", torch.Generator().manual_seed(0))
-    for kind, mask in (("true", labels), ("false", ~labels)):
-        with pytest.raises(HarmoniumError, match=f"all 10 validation facts are {kind}"):
-            classify_triples(score, graph, (facts[mask], labels[mask]), (facts, labels))
-    found = classify_triples(score, graph, (facts, labels), (facts[labels], labels[labels]))
-    assert math.isnan(found.metrics["auc"])
-    assert found.to_json()["metrics"]["auc"] is None
-    assert found.to_json()["facts"] == {"true": 10, "false": 0}
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-def test_every_kind_of_model_is_classified_from_files_as_from_memory(config: ModelConfig, tmp_path: Path) -> None:
-    graph = make_graph(sizes=(60, 30, 30))
-    run = make_run(graph, untrained(graph, config))
-    expected = harmonium.classify(run)
-    generator, files = torch.Generator().manual_seed(0), []
-    for split in ("valid", "test"):
-        facts = labelled_split(graph, split, generator)
-        files.append(write_labelled(graph, facts, tmp_path / f"classification_{split}.txt"))
-    for source in (tmp_path, files, [str(tmp_path)]):
-        found = harmonium.classify(run, source)
-        assert found.source == "classification_valid.txt and classification_test.txt"
-        assert replace(found, source=expected.source).to_json() == expected.to_json()
-    with pytest.raises(HarmoniumError, match="--labelled is one folder or two files, valid and test; given: 1"):
-        harmonium.classify(run, files[:1])
-
-
 # Labelled facts -------------------------------------------------------------------------------------------------------
 
 
@@ -212,19 +162,6 @@ def test_a_false_fact_is_near_a_true_one_and_known_nowhere() -> None:
     assert [torch.equal(rows, false.to_rows()) for rows in again] == [True, False]
 
 
-def test_every_entity_seen_in_the_slot_is_drawn_equally_often() -> None:
-    """Tail 0 is frequent in the relation, 9 and 10 are rare; each replaces 11 in a third of the false facts."""
-    rows = [[head, 0, 0] for head in range(1, 9)] + [[1, 0, 9], [1, 0, 10]]
-    train = Triples.from_rows(rows)
-    graph = replace(make_graph(), train=train, valid=train[:0], test=train[:0])
-    fact = Triples.from_rows([[9, 0, 11]] * 6000)
-    false = make_false_facts(graph, fact, torch.Generator().manual_seed(0))
-    tails = false.tail[false.head == 9].bincount(minlength=12)
-    assert tails.nonzero()[:, 0].tolist() == [0, 9, 10]
-    assert tails[[0, 9, 10]].sum().item() == pytest.approx(3000, abs=200)
-    assert tails[[0, 9, 10]].tolist() == pytest.approx([1000] * 3, abs=120)
-
-
 def test_a_false_fact_takes_any_entity_where_all_others_give_facts() -> None:
     graph = make_graph(sizes=(40, 8, 10))
     alone = Triples.from_rows([[0, 0, 1], [2, 0, 1]])  # a relation with a single tail
@@ -236,12 +173,3 @@ def test_a_false_fact_takes_any_entity_where_all_others_give_facts() -> None:
     full = replace(graph, train=everything)
     with pytest.raises(HarmoniumError, match=r"cannot make a false fact from \(e0, r0, e0\)"):
         make_false_facts(full, full.train, torch.Generator().manual_seed(0))
-
-
-def test_half_of_labelled_facts_are_true(graph: Graph) -> None:
-    triples, labels = labelled_split(graph, "test", torch.Generator().manual_seed(0))
-    assert torch.equal(graph.known_answers(Slot.TAIL).contain(triples), labels)
-    assert (len(labels), int(labels.sum())) == (20, 10)
-    empty = replace(graph, valid=graph.valid[:0])
-    with pytest.raises(HarmoniumError, match="the valid split of 'random' has no triples"):
-        labelled_split(empty, "valid")

@@ -10,7 +10,7 @@ import torch
 
 import harmonium
 from harmonium.answers.calibration import conformal
-from harmonium.answers.calibration.conformal import Surprises, fit_answer_sets
+from harmonium.answers.calibration.conformal import fit_answer_sets
 from harmonium.answers.open_run import open_run
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
@@ -109,39 +109,6 @@ def test_a_set_holds_no_answer_that_is_known_to_be_false_and_none_in_its_place()
             inside = [i for i in range(30) if scores[i] >= limits.score[0]]
             known = false.graph.known_answers(slot).of(Triples.from_rows(rows[:1]))[1].tolist()
             assert sorted(after) == sorted(set(inside) - set(known) - set(before[:n_false]))
-
-
-def test_sets_do_not_depend_on_the_blocks_in_which_candidates_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harmonium.model import gradient_graph
-
-    graph = make_graph(20, 3, (200, 60, 60))
-    model, types = random_model(graph, "distmult", 6).float(), EntityTypes.infer(graph)
-    sets = fit_answer_sets(model, graph)
-    whole = [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot]
-    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", 7)
-    assert [sets.sizes(model, graph, slot, graph.test, 0.7, types)[0].tolist() for slot in Slot] == whole
-
-
-def test_a_relation_with_few_facts_has_the_threshold_of_all() -> None:
-    surprises = Surprises(1.0, [0] * 400 + [1] * 400 + [2], [1.0] * 400 + [9.0] * 400 + [20.0], [True] * 801)
-    thresholds = surprises.thresholds(0.5, torch.tensor([0, 1, 2, -1]), typed=False)
-    assert thresholds.tolist() == [1.0, 9.0, 9.0, 9.0]
-    assert surprises.thresholds(0.999, torch.tensor([1, 2]), typed=False).tolist() == [math.inf, math.inf]
-
-
-def test_quantiles_count_the_fact_that_is_asked_for() -> None:
-    """With n facts of one relation, the ceil((n + 1) coverage)-th smallest surprise."""
-    values = [float(i) for i in range(1, 1000)]
-    threshold = Surprises(1.0, [0] * 999, values, [True] * 999).thresholds(0.9, torch.tensor([0]), typed=False)
-    assert threshold.item() == 900
-
-
-def test_answers_of_unexpected_types_count_as_misses() -> None:
-    surprises = Surprises(1.0, [0] * 1000, [float(i) for i in range(1000)], [i % 20 > 0 for i in range(1000)])
-    plain, typed = (surprises.thresholds(0.9, torch.tensor([0]), typed=kind).item() for kind in (False, True))
-    assert plain == pytest.approx(900, abs=3)
-    assert typed == pytest.approx(947, abs=3)
-    assert surprises.thresholds(0.96, torch.tensor([0]), typed=True).item() == math.inf
 
 
 def test_types_restrict_a_set_unless_too_many_answers_are_of_other_types() -> None:

@@ -18,7 +18,7 @@ import pytest
 import harmonium
 from bolt_stub import Result, bolt_server
 from harmonium.answers.send.destinations import check_destination, send
-from harmonium.answers.send.neo4j_facts import HEADER, Provenance, cypher_text, id_property
+from harmonium.answers.send.neo4j_facts import HEADER
 from harmonium.data.formats.neo4j.address import Neo4jAddress
 from harmonium.data.formats.neo4j.bolt_session import merge_query, nodes_query
 from harmonium.data.vocabulary import Vocabulary
@@ -91,30 +91,6 @@ def test_neo4j_stub_gets_relationships_once_however_often_they_are_written(run: 
     assert all(("n.`key`" in query or "h.`key`" in query) == ("id=key" in address) for query in server.queries)
 
 
-@pytest.mark.network
-def test_facts_whose_nodes_are_others_now_are_left_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """Blanks in a name make no difference; a node with another name, or one of two with an identifier, is not used."""
-    names = [("a", "Anna"), ("b", "Somebody else"), ("c", " Cleo  \\ \U0001f600"), ("d", None)]
-    database = StubDatabase("?id=key", list(names))
-    with bolt_server(database.answer) as server:
-        assert send(f"{server.address}?id=key", ROWS[:3], run, allow_internal=True) == 2
-        assert {key[:3] for key in database.relationships} == {("a", RELATION, "c"), ("d", RELATION, "a")}
-        assert "1 of 3 facts were not written" in caplog.text and "(b, LIKES, d)" in caplog.text
-        database.nodes.append(("a", "Anna"))
-        with pytest.raises(HarmoniumError, match=r"2 of 2 facts were not written.*\?id=PROPERTY"):
-            send(f"{server.address}?id=key", [ROWS[0], ROWS[2]], run, allow_internal=True)
-
-
-@pytest.mark.network
-def test_identifiers_that_are_numbers_in_the_database_are_found() -> None:
-    graph = graph_of("1 LIKES 02, 02 LIKES 3")
-    database = StubDatabase("?id=key", [(1, None), ("02", None), (3, None)])
-    with bolt_server(database.answer) as server:
-        run = make_run(graph, untrained(graph))
-        assert send(f"{server.address}?id=key", [row("1", "LIKES", "3"), row("02", "LIKES", "1")], run, None, True) == 2
-    assert {key[:3] for key in database.relationships} == {(1, "LIKES", 3), ("02", "LIKES", 1)}
-
-
 def test_internal_servers_are_written_to_only_if_allowed(run: Run) -> None:
     with pytest.raises(HarmoniumError, match="--allow-internal"):
         send("bolt://localhost:9", ROWS, run)
@@ -148,13 +124,6 @@ def test_cypher_script_quotes_whatever_names_hold(run: Run, tmp_path: Path) -> N
     assert "h.`id` = row.head" in script and "probability: 0.75" in script
     send("neo4j?id=imdb`", ROWS, run, tmp_path / "p.cypher")
     assert "h.`imdb``` = row.head" in (tmp_path / "p.cypher").read_text(encoding="utf-8")
-
-
-def test_nodes_are_matched_by_what_identifies_them(run: Run) -> None:
-    assert id_property(run.graph) == "id"
-    assert id_property(graph_of("a r b")) == "name"
-    assert id_property(graph_of("4:5b6f0f0e-1111-2222-3333-0123456789ab:0 r b")) is None
-    assert cypher_text("a'b\\") == "'a\\'b\\\\'"
 
 
 def test_graphrag_relationships_have_its_columns(run: Run, tmp_path: Path) -> None:
@@ -213,8 +182,3 @@ def test_files_of_others_are_never_replaced(run: Run, tmp_path: Path, to: str, n
     for _ in range(2):
         check_destination(to, tmp_path / name)
         send(to, ROWS, run, tmp_path / name)
-
-
-def test_a_run_without_a_folder_is_named_after_its_graph() -> None:
-    graph = graph_of("a r b")
-    assert Provenance.of(make_run(graph, untrained(graph))).run == "made"

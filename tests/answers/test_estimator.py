@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 import harmonium
@@ -37,12 +35,6 @@ def false_of(facts: pd.DataFrame) -> pd.DataFrame:
     return facts.assign(tail="person " + further.astype(str))
 
 
-def test_by_default_the_preset_chooses_the_model(facts: pd.DataFrame) -> None:
-    run = LinkPredictor(minutes=0.05).fit(facts).run_
-    assert run.selection and run.selection.minutes == 0.05
-    assert run.config.model.composition in ("complex", "distmult")
-
-
 def test_it_can_be_cloned() -> None:
     """What sklearn.base.clone does and checks: every parameter is stored as it was given."""
     first = LinkPredictor(entity_dim=4, overrides=["train.negatives=8"])
@@ -57,19 +49,6 @@ def test_it_can_be_cloned() -> None:
         clone.set_params(depth=3)
 
 
-def test_parameters_reach_the_model() -> None:
-    facts = pd.DataFrame([(f"a{i}", "r", f"a{i + 1}") for i in range(40)], columns=COLUMNS)
-    model = (
-        LinkPredictor("paper", None, "distmult", 6, True, 1, 0.01, 7, ["train.negatives=2", "model.rank=3"])
-        .fit(facts)
-        .run_
-    )
-    settings, train = model.config.model, model.config.train
-    assert (settings.composition, settings.entity_dim, settings.harmony) == ("distmult", 6, True)
-    assert settings.rank == 3
-    assert (train.epochs, train.learning_rate, train.seed, train.negatives) == (1, 0.01, 7, 2)
-
-
 def test_true_facts_are_labelled(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
     false = false_of(facts)
     both, labels = pd.concat([facts, false]), np.repeat([True, False], len(facts))
@@ -82,11 +61,6 @@ def test_true_facts_are_labelled(fitted: LinkPredictor, facts: pd.DataFrame) -> 
     assert fitted.score(both, np.where(labels, 1, -1)) == fitted.score(both, labels)
     assert probability[labels, 1].mean() > 0.5 > probability[~labels, 1].mean()
     assert fitted.classes_.tolist() == [False, True]
-
-
-def test_polars_and_pandas_and_other_columns_are_the_same(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
-    polars = pl.DataFrame({name: facts[name].tolist() for name in ("tail", "head", "relation")}).with_columns(note=1)
-    assert np.array_equal(fitted.predict_proba(polars), fitted.predict_proba(facts))
 
 
 def test_score_without_labels_is_the_mrr(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
@@ -108,18 +82,6 @@ def test_few_facts_have_probabilities_that_agree_with_their_labels(facts: pd.Dat
     probability = few.predict_proba(facts)[:, 1]
     assert np.array_equal(few.predict(facts), probability >= 0.5)
     assert ((probability >= 0) & (probability <= 1)).all()
-
-
-def test_it_fits_anything_that_load_reads(facts: pd.DataFrame, tmp_path: Path) -> None:
-    facts.to_csv(tmp_path / "facts.csv", index=False)
-    for source in (
-        tmp_path / "facts.csv",
-        str(tmp_path / "facts.csv"),
-        family(),
-        facts.to_numpy(),
-        facts.to_dict("list"),
-    ):
-        assert LinkPredictor("paper", epochs=1, dim=4).fit(source).graph_.n_entities == 40
 
 
 def test_labels_leave_false_facts_out_of_training(facts: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from harmonium.training.initial_vectors import import_embeddings, read_vectors
+from harmonium.training.initial_vectors import import_embeddings
 from small import make_graph
 
 
@@ -44,25 +44,6 @@ def test_vectors_come_back_and_give_the_same_scores(ending: str, reciprocal: str
     for slot in (Slot.HEAD, Slot.TAIL):
         ours, theirs = (model.score_slot(slot, run.graph.test) for model in (run.model, other))
         assert torch.allclose(ours, theirs, atol=1e-5)
-
-
-def test_vectors_are_found_by_name_and_the_missing_stay(tmp_path: Path) -> None:
-    run = make_run()
-    vectors = np.arange(18.0).reshape(3, 6)
-    np.savez(tmp_path / "v.npz", entity_names=["e7", "nobody", "e0"], entity_vectors=vectors)
-    before = run.model.entity.detach().clone()
-    assert import_embeddings(run.model, run.graph, tmp_path / "v.npz") == {"entity": 2}
-    before[[7, 0]] = torch.tensor(vectors[[0, 2]]).float()
-    assert torch.equal(run.model.entity, before)
-
-
-def test_parquet_of_others_needs_only_name_and_vector(tmp_path: Path) -> None:
-    import polars as pl
-
-    pl.DataFrame({"name": ["a", "b"], "vector": [[1.0, 2.0], [3.0, 4.0]]}).write_parquet(tmp_path / "v.parquet")
-    (table,) = read_vectors(tmp_path / "v.parquet").values()
-    assert list(table.names) == ["a", "b"]
-    assert table.vectors.tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +116,3 @@ def test_files_of_others_are_never_replaced_by_an_export(tmp_path: Path, name: s
     for _ in range(2):
         harmonium.export(run, out, to="hub", overwrite=True)
     assert (out / "notes.txt").read_text() == "precious"
-
-
-def test_a_file_beside_an_index_is_not_replaced(tmp_path: Path) -> None:
-    run, names = make_run("model.harmony=false"), tmp_path / "v.faiss.json"
-    names.write_text("precious")
-    for overwrite in (False, True):
-        with pytest.raises(harmonium.HarmoniumError, match="v.faiss.json: would be replaced"):
-            harmonium.export(run, tmp_path / "v.faiss", overwrite=overwrite)
-    assert names.read_text() == "precious"

@@ -14,7 +14,6 @@ from harmonium.answers.open_run import open_run
 from harmonium.answers.send.hub_folder import card
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.run import manifest
 from harmonium.run.run import Run
 from small import family
 
@@ -63,18 +62,6 @@ def test_paths_of_this_machine_are_left_out(run: Run, tmp_path: Path) -> None:
         assert str(run.path).encode() not in file.read_bytes()
 
 
-def test_huggingface_hub_reads_the_card(run: Run, tmp_path: Path) -> None:
-    import huggingface_hub as hub
-
-    harmonium.export(run, tmp_path / "my-model", to="hub")
-    loaded = hub.ModelCard.load(tmp_path / "my-model" / "README.md")
-    assert loaded.data.library_name == "harmonium" and loaded.data.license == "unknown"
-    assert loaded.data.pipeline_tag == "graph-ml" and "link-prediction" in loaded.data.tags
-    assert f"| this model | {run.metrics['mrr']:.3f} |" in loaded.text and "filtered by train+valid+test" in loaded.text
-    assert "realistic ties" in loaded.text and "contains all facts" in loaded.text
-    hub.metadata_load(tmp_path / "my-model" / "README.md")
-
-
 def test_names_in_a_card_are_neither_yaml_nor_markup(run: Run) -> None:
     import yaml
 
@@ -84,35 +71,3 @@ def test_names_in_a_card_are_neither_yaml_nor_markup(run: Run) -> None:
     metadata = yaml.safe_load(head)
     assert metadata["license"] == "unknown"
     assert "<script>" not in body and "\x07" not in content and "[a](b)" not in body
-
-
-def test_an_edited_card_is_not_replaced(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "m"
-    harmonium.export(run, out, to="hub")
-    harmonium.export(run, out, to="hub", overwrite=True)
-    (out / "README.md").write_text("edited")
-    with pytest.raises(HarmoniumError, match=r"README.md: not written by harmonium, or changed"):
-        harmonium.export(run, out, to="hub", overwrite=True)
-    with pytest.raises(HarmoniumError, match="--overwrite"):
-        harmonium.export(run, out, to="hub")
-    assert (out / "README.md").read_text() == "edited"
-
-
-def test_what_a_run_of_others_links_to_is_not_published(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As a downloaded repository could: a link in place of a file, also one that its manifest adds."""
-    secret = tmp_path / "secret"
-    secret.write_text("password")
-    assert run.path is not None
-    hostile = Path(shutil.copytree(run.path, tmp_path / "hostile"))
-    described = manifest.read(hostile)
-    manifest.write(hostile, replace(described, files=described.files | {"notes.txt": described.files["metrics.json"]}))
-    for name in ("fact_calibration.typed.json", "notes.txt"):
-        (hostile / name).unlink(missing_ok=True)
-        (hostile / name).symlink_to(secret)
-    files = harmonium.export(Run.load(hostile), tmp_path / "published", to="hub")
-    assert "fact_calibration.typed.json: its contents changed since the run was written; it is left out" in caplog.text
-    assert not {"fact_calibration.typed.json", "notes.txt"} & {file.name for file in files}
-    assert all(b"password" not in file.read_bytes() for file in (tmp_path / "published").iterdir())
-    assert Run.load(tmp_path / "published").fingerprint == run.fingerprint

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harmonium.answers.calibration.logistic import Curve, Examples, Prior, fit_curve, fit_grouped, fit_spread
+from harmonium.answers.calibration.logistic import Examples, Prior, fit_grouped, fit_spread
 
 
 def draw(log_odds: torch.Tensor, seed: int = 1) -> torch.Tensor:
@@ -78,27 +78,3 @@ def test_labels_that_an_input_separates_give_finite_weights() -> None:
     fit = fit_grouped(Examples.ungrouped(x, (x[:, 0] > 0).double(), torch.ones(40).double()), Prior.flat(1, 1e-3))
     assert fit.weights.isfinite().all()
     assert fit.weights.item() > 5
-
-
-def test_a_curve_is_the_identity_by_default_and_piecewise_linear() -> None:
-    x = torch.tensor([-3.0, 0.0, 2.0]).double()
-    assert Curve().of(x).tolist() == x.tolist()
-    curve = Curve(knots=[0.0, 1.0], slopes=[2.0, 0.5, 3.0], value=1.0)
-    assert curve.of(torch.tensor([-1.0, 0, 0.5, 1, 2]).double()).tolist() == [-1.0, 1.0, 1.25, 1.5, 4.5]
-
-
-def test_a_curve_corrects_log_odds_and_rises() -> None:
-    x = 2 * torch.randn(40_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    true = torch.where(x > 0, 2.5 * x, 0.4 * x) - 0.5
-    curve = fit_curve(x, draw(true), torch.ones_like(x))
-    middle = (x > -3) & (x < 2)
-    assert (curve.of(x).sigmoid() - true.sigmoid())[middle].abs().max() < 0.06
-    falling = fit_curve(x, draw(-x), torch.ones_like(x))
-    assert min(falling.slopes) > 0
-    assert falling.knots == sorted(falling.knots)
-
-
-def test_few_examples_leave_log_odds_as_they_are() -> None:
-    x = torch.tensor([-2.0, -1.0, 0.5, 3.0]).double()
-    curve = fit_curve(x, torch.tensor([0.0, 1, 0, 1]).double(), torch.ones(4).double())
-    assert all(0.4 < slope < 1.6 for slope in curve.slopes)

@@ -14,22 +14,18 @@ import polars as pl
 import pytest
 
 import harmonium
-from harmonium.answers import predict
 from harmonium.answers.open_run import OpenRun, open_run
-from harmonium.answers.predict import batches_of_queries, best_answers, listed_candidates, typed_candidates
+from harmonium.answers.predict import best_answers, listed_candidates, typed_candidates
 from harmonium.answers.prediction import Prediction
-from harmonium.answers.query import ask, read_queries
+from harmonium.answers.query import ask
 from harmonium.answers.score import score_triples
-from harmonium.answers.send.result_file import write_rows
 from harmonium.config.settings import ModelConfig
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.tables.fact_file import read_triples
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation.candidates import MAX_SCORES
 from harmonium.evaluation.ranking import rank
-from harmonium.model import gradient_graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.run import Run
 from small import CONFIGS, graph_of, ladder, make_graph, make_run, random_model, untrained
@@ -165,36 +161,6 @@ def assert_same(one: list[list[Prediction]], other: list[list[Prediction]]) -> N
         assert (first.rank, first.id, first.known) == (second.rank, second.id, second.known)
         assert first.score == pytest.approx(second.score, abs=1e-5)
         assert first.probability == pytest.approx(second.probability, rel=1e-4)
-
-
-@pytest.mark.parametrize("slot", list(Slot))
-def test_blocks_of_candidates_give_the_same_answers(monkeypatch, model, graph: Graph, slot: Slot) -> None:
-    queries = graph.test[:30]
-
-    def answers() -> tuple[list[list[Prediction]], list[Prediction]]:
-        run = opened(graph, model)
-        options = [{}, {"new_only": True}, {"allowed": listed_candidates(graph, slot, names)}]
-        options += [] if slot is Slot.RELATION else [{"allowed": typed_candidates(run, slot)}]
-        best = [a for o in options for a in best_answers(run, slot, queries, top=5, **o)]
-        return best, [] if slot is Slot.RELATION else score_triples(run, queries, slot)
-
-    names = [("r" if slot is Slot.RELATION else "e") + str(i) for i in range(3)]
-    whole, facts = answers()
-    for block in (1, 3, 7, 19):
-        monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
-        again, scored = answers()
-        assert_same(again, whole)
-        assert_same([scored], [facts])
-
-
-@pytest.mark.parametrize("slot", list(Slot))
-def test_many_queries_give_the_same_answers_as_one(monkeypatch, model, graph: Graph, slot: Slot) -> None:
-    options, run = {"top": 5, "new_only": True}, opened(graph, model)
-    queries = graph.test[:9]
-    alone = [next(best_answers(run, slot, one, **options)) for one in queries.chunks(1)]
-    for rows in (1, 4, 100):
-        monkeypatch.setitem(MAX_SCORES, "cpu", rows * (3 if slot is Slot.RELATION else 20))
-        assert_same(list(best_answers(run, slot, queries, **options)), alone)
 
 
 def test_only_allowed_and_typed_candidates_answer(model: GradientGraph, graph: Graph) -> None:
@@ -351,34 +317,6 @@ def run(graph: Graph) -> Run:
     return make_run(graph, random_model(graph, "distmult", 6).float())
 
 
-def test_queries_of_a_file_have_one_open_slot(queries: Path, tmp_path: Path) -> None:
-    texts = [query.text for query in read_queries(queries, make_graph())]
-    assert texts == ["e1, r0, ?", "?, r1, e2", "e3, r0, ?", "e3, ?, e4"]
-    for line, message in (("e1\tr0\te2", "3 given"), ("e1\t?\t", "1 given"), ("e1\tr9\t?", "no relation named 'r9'")):
-        queries.write_text(f"e1\tr0\t?\n{line}\n")
-        with pytest.raises(HarmoniumError, match=f"q.tsv:2: .*{message}"):
-            list(read_queries(queries, make_graph()))
-
-
-def test_queries_are_read_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch has one open slot and a bounded size; later queries are not read yet."""
-    monkeypatch.setattr(predict, "CHUNK", 2)
-    graph, read = make_graph(), []
-
-    def endless():
-        while True:
-            read.append(1)
-            yield ask(graph, "e1", "r0", None)
-
-    slot, first = next(batches_of_queries(endless()))
-    assert (slot, len(first)) == (("tail",), 2)
-    assert len(read) <= 3
-    names = [("e1", "r0", None), ("e2", "r0", None), ("e3", "r0", None), (None, "r0", "e1"), ("e4", "r0", None)]
-    batches = batches_of_queries(ask(graph, *triple) for triple in names)
-    texts = [[query.text for query in batch] for _, batch in batches]
-    assert texts == [["e1, r0, ?", "e2, r0, ?"], ["e3, r0, ?"], ["?, r0, e1"], ["e4, r0, ?"]]
-
-
 def read_back(path: Path) -> list[dict[str, str]]:
     """Rows of any format, as text."""
     if path.suffix == ".parquet":
@@ -415,48 +353,6 @@ def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path:
             assert float(row["probability"]) == pytest.approx(answer.probability, rel=1e-4)
     assert any(row["probability"] for row in rows)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_answers_are_written_as_rdf(run: Run, queries: Path, tmp_path: Path) -> None:
-    count = harmonium.predict(run, queries, out=tmp_path / "a.nt", top=2)
-    text = (tmp_path / "a.nt").read_text(encoding="utf-8")
-    assert text.count("#Statement>") == count == 8
-    row = {"head": "a", "relation": "b", "tail": "c"}
-    write_rows(tmp_path / "b.nt", iter([row | {"probability": 0.25}, row | {"probability": None}]), "run")
-    text = (tmp_path / "b.nt").read_text(encoding="utf-8")
-    assert (text.count("#Statement>"), text.count("harmonium:probability>")) == (2, 1)
-
-
-def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
-    row = {"head": "a\tb", "n": 1}
-    for name, message in (("a.xls", "a.xls: unknown format; .* .tsv"), ("a.tsv", "contains a tab .* write .csv")):
-        with pytest.raises(HarmoniumError, match=message):
-            write_rows(tmp_path / name, iter([row]), "run")
-    assert write_rows(tmp_path / "a.csv", iter([row]), "run") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
-    for name in ("none.tsv", "none.jsonl", "none.parquet"):
-        assert write_rows(tmp_path / name, iter([]), "run") == 0
-        assert (tmp_path / name).is_file()
-
-
-@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet", "nt", "ttl", "csv.gz", "nt.zst"])
-def test_only_earlier_results_are_replaced(tmp_path: Path, kind: str) -> None:
-    out = tmp_path / f"out.{kind}"
-    row = {"head": "a", "relation": "b", "tail": "c", "score": 1.0, "probability": 0.5}
-    for rows in ([row], [row, row], [], [row]):
-        assert write_rows(out, iter(rows), "run") == len(rows)
-    strangers = [
-        b"head\trelation\ttail\na\tb\tc\n",
-        b"head,relation,tail\na,b,c\n",
-        b'{"head": 1}\n',
-        b"\x00\xff",
-        b"PAR1",
-    ]
-    for content in (*strangers, b"<a:a> <a:b> <a:c> .\n", b"[" * 99_999):
-        out.write_bytes(content)
-        with pytest.raises(HarmoniumError, match="holds no results of harmonium, so it will not be replaced"):
-            write_rows(out, iter([row]), "run")
-        assert out.read_bytes() == content
 
 
 def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:
@@ -500,16 +396,6 @@ def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_o
     assert "Asia" in answers(head="x3", relation="in", typed=False)
     assert {"Europe", "Asia"} <= set(answers(head="z", relation="in"))
     assert len(answers(head="x3", relation="borders")) + new_only >= 1
-
-
-def test_second_answers_are_left_out_of_a_file_of_queries_too(tmp_path: Path) -> None:
-    run = make_run(graph := graph_of(COUNTRIES), random_model(graph).float())
-    (tmp_path / "queries.tsv").write_text("x3\tin\t?\nz\tin\t?\nx4\tcapital\t?\n")
-    harmonium.predict(run, tmp_path / "queries.tsv", out=tmp_path / "answers.jsonl", probability=False)
-    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    by_head = {head: {row["tail"] for row in rows if row["head"] == head} for head in ("x3", "z", "x4")}
-    assert (by_head["x3"], by_head["x4"]) == ({"Europe"}, {"y4"})
-    assert len(by_head["z"]) > 1
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "5", None, math.nan])

@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 import torch
 
@@ -15,8 +14,7 @@ from harmonium.config.settings import Config
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
-from harmonium.run.run import History, Run
-from harmonium.run.updates import LOG, file_name
+from harmonium.run.run import Run
 from harmonium.runtime import folders
 from harmonium.server.explorer import Explorer
 from harmonium.training.fit import fit
@@ -136,22 +134,6 @@ def test_a_symmetric_false_fact_is_false_in_both_directions(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_weights_are_carried_along(run: Run) -> None:
-    facts = pl.DataFrame({"head": ["person 1", "Zoe"], "relation": "next", "tail": "person 8", "weight": [0.3, 0.5]})
-    updated = run.update(add=facts, weight_column="weight")
-    weight = updated.graph.train.weight
-    assert weight is not None and weight[-2:].tolist() == [0.3, 0.5] and weight[:-2].eq(1).all()
-    assert updated.update(undo=True).fingerprint == run.fingerprint
-
-
-@pytest.mark.usefixtures("quick")
-def test_facts_to_remove_need_no_weights(run: Run) -> None:
-    added = {"head": ["person 1"], "relation": ["twin"], "tail": ["person 2"], "trust": [0.5]}
-    updated = run.update(add=added, remove=run.graph.names_of(run.graph.train[:1]), weight_column="trust")
-    assert updated.graph.train.weights()[-1] == 0.5 and len(updated.rejected) == 1
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_first_row_with_a_known_entity_is_a_fact(run: Run, tmp_path: Path) -> None:
     """In a short file a new relation looks like the title of a column."""
     path = tmp_path / "facts.tsv"
@@ -177,40 +159,6 @@ def test_an_update_in_place_is_asked_for(run: Run, tmp_path: Path) -> None:
     for mistake in ({}, {"undo": True, "add": fact}):
         with pytest.raises(HarmoniumError, match="nothing to update|one of these at a time"):
             harmonium.update(folder, **mistake)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_damaged_log_is_an_error(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run.update(add=[("person 1", "next", "person 9")], out=folder)
-    for name in (LOG, file_name(1)):
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[:-3] + b"abc")
-        with pytest.raises(HarmoniumError, match=name):
-            Run.load(folder)
-        (folder / name).write_bytes(content)
-    assert Run.load(folder).updates[0].record.command == "harmonium.update"
-
-
-def test_a_run_without_validation_facts_forgets_too() -> None:
-    config, graph = Config.read(None, SETTINGS), make_graph(30, sizes=(90, 0, 0))
-    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
-    fit(model, graph, config)
-    run = Run(config, graph, model, History())
-    updated = run.update(remove=graph.names_of(graph.train[:3]))
-    assert updated.evaluation is None and len(updated.graph.train) == 87 and len(updated.rejected) == 3
-    with torch.no_grad():
-        assert updated.model.score(graph.train[:3]).mean() < run.model.score(graph.train[:3]).mean()
-
-
-@pytest.mark.usefixtures("quick")
-def test_more_facts_than_the_run_was_trained_on_are_pointed_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    kind, entity = run.graph.relations.ids[0], run.graph.entities.ids[0]
-    facts = [(f"new {number}", kind, entity) for number in range(len(run.graph.train) + 1)]
-    run.update(add=facts[:-1])
-    assert not caplog.messages
-    run.update(add=facts)
-    assert "training again on all of them takes less time" in caplog.text
 
 
 @pytest.mark.usefixtures("quick")
@@ -241,11 +189,3 @@ def test_an_updated_run_has_its_correction_from_the_first_moment(
     monkeypatch.setattr(folders, "exchange", check)
     updated = saved.update(add=[("person 1", "likes", "person 2")], out=tmp_path / "run", overwrite=True)
     assert correction_for(updated) == correction
-
-
-def test_a_log_with_other_metrics_is_refused(run: Run, tmp_path: Path) -> None:
-    updated = run.update(remove=[("person 1", "next", "person 5")])
-    record = replace(updated.updates[0].record, metrics={"metrics": {"mrr": "high"}})
-    replace(updated, updates=(replace(updated.updates[0], record=record),)).save(tmp_path / "run")
-    with pytest.raises(HarmoniumError, match=r"updates\.jsonl: cannot be read"):
-        Run.load(tmp_path / "run")

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from harmonium.answers.calibration.conformal import Surprises, fit_answer_sets
-from harmonium.answers.calibration.fact_probability import fit_fact_calibration
-from harmonium.answers.calibration.hidden_facts import find_hidden
+from harmonium.answers.calibration.conformal import Surprises
 from harmonium.answers.calibration.temperature import fit_temperature
-from harmonium.config.settings import Config, ModelConfig
+from harmonium.config.settings import ModelConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
-from harmonium.run.run import History, Run
 from small import make_graph
 
 MODEL = ModelConfig("distmult", 8)
@@ -39,29 +36,6 @@ def test_the_confidence_of_a_triple_is_the_weight_of_the_fact() -> None:
     assert facts.positive().to_rows().tolist() == [[0, 0, 1], [1, 0, 2]]
 
 
-FITS = {
-    "answer sets": lambda model, graph: {
-        slot: replace(part, weight=None) for slot, part in fit_answer_sets(model, graph).slots.items()
-    },
-    "facts": lambda model, graph: fit_fact_calibration(model, graph),
-}
-
-
-@pytest.mark.parametrize("name", FITS)
-def test_validation_facts_of_weight_zero_are_as_good_as_absent(name: str) -> None:
-    graph, model = graph_and_model()
-    kept = torch.arange(90) % 3 > 0
-    absent = replace(graph, valid=graph.valid[kept])
-    weighted = replace(graph, valid=weigh(graph.valid, kept.double()))
-    assert FITS[name](model, weighted) == FITS[name](model, absent) != FITS[name](model, graph)
-
-
-@pytest.mark.parametrize("name", FITS)
-def test_weights_of_one_change_nothing(name: str) -> None:
-    graph, model = graph_and_model()
-    assert FITS[name](model, replace(graph, valid=weigh(graph.valid, 1.0))) == FITS[name](model, graph)
-
-
 def test_the_temperature_is_that_of_weighted_facts() -> None:
     graph, model = graph_and_model()
     half = torch.arange(90) < 45
@@ -79,12 +53,3 @@ def test_answer_sets_cover_by_weight() -> None:
     any_relation = torch.tensor([-1])
     limits = [s.thresholds(0.9, any_relation, False).item() for s in (weighted, part)]
     assert limits[0] == pytest.approx(limits[1], abs=0.02)
-
-
-def test_hidden_facts_count_by_weight() -> None:
-    graph, model = graph_and_model()
-    run = Run(Config(model=MODEL), graph, model, History())  # type: ignore[arg-type]
-    plain = find_hidden(run, top=100)
-    for weight, share in ((0.5, 0.5), (3.0, 1.0), (0.0, 0.0)):
-        weighted = find_hidden(replace(run, graph=replace(graph, test=weigh(graph.test, weight))), top=100)
-        assert weighted.in_test == pytest.approx(share * plain.in_test)

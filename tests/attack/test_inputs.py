@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 
 import harmonium
@@ -271,29 +269,6 @@ def test_decompression_bombs_are_refused(kind: str, ending: str, tmp_path: Path,
 
 
 # Parquet and npz -----------------------------------------------------------------------------------------------------
-
-
-def test_equal_rows_without_end_are_refused(tmp_path: Path) -> None:
-    count = 20_000_000
-    columns = {name: pl.repeat(name, count, dtype=pl.String, eager=True) for name in ("head", "relation", "tail")}
-    pl.DataFrame(columns).write_parquet(tmp_path / "facts.parquet")
-    del columns
-    assert "again and again" in attempt(graph, tmp_path / "facts.parquet")
-
-
-def test_a_parquet_file_of_one_long_name_is_refused(tmp_path: Path) -> None:
-    """300 bytes for each byte of the file, or 64 MiB, may come back."""
-    name = "x" * 1_000_000
-    pl.DataFrame({"head": [name] * 1000, "relation": ["r"] * 1000, "tail": ["b"] * 1000}).write_parquet(
-        tmp_path / "facts.parquet"
-    )
-    assert "as no graph of its size does" in attempt(graph, tmp_path / "facts.parquet")
-
-
-def test_an_npz_bomb_is_refused(tmp_path: Path) -> None:
-    vectors = np.zeros((1 << 20, 64), np.float32)
-    np.savez_compressed(tmp_path / "vectors.npz", entity_names=np.array(["e0"]), entity_vectors=vectors)
-    assert "unpacks to more than" in attempt(read_vectors, tmp_path / "vectors.npz")
 
 
 # Damaged files -------------------------------------------------------------------------------------------------------

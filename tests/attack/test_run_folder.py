@@ -40,7 +40,7 @@ from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config
 from harmonium.run import manifest
 from harmonium.run.run import Run
-from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime import storage, tensor_file
 from harmonium.runtime.folders import is_unfinished
 from harmonium.training.state import Progress
 from harmonium.training.train import resume, train
@@ -347,12 +347,3 @@ def test_a_calibration_with_a_fault_leaves_a_run_with_the_right_answers(
         assert set(json.loads((folder / "run.json").read_bytes())["files"]) >= set(KEPT), attack
 
     with_faults(answers, prepare, check, tmp_path, fault, 4 * SCALE)
-
-
-def test_a_folder_in_use_is_no_leftover(tmp_path: Path) -> None:
-    """Not even for another thread of the process that uses it."""
-    with folders.replace_atomically(tmp_path / "run") as temporary:
-        (temporary / "file").touch()
-        folders.remove_leftovers(tmp_path / "run")
-        assert (temporary / "file").exists()
-    assert (tmp_path / "run" / "file").exists()

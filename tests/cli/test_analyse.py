@@ -40,34 +40,6 @@ def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
     assert figure.stat().st_size > 1000
 
 
-def test_neighbours_of_entities(call, run: Path) -> None:
-    expected = harmonium.neighbours(run, *FACT, of="entities", top=3)
-    words = call("neighbours", run, *FACT, "--of", "entities", "--top", 3).words
-    assert f"{expected.token[0].name} {expected.token[0].distance:.3f}" in words
-    assert f"{expected.residual:.0%}" in words and "ridge 0.01" in words
-
-
-def test_an_entity_without_alternatives_has_no_neighbours(call, tmp_path: Path) -> None:
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "alone" / "train.txt").write_text("a\tr\tb\nc\ts\td\n", encoding="utf-8")
-    assert (
-        call(
-            "train",
-            "--preset",
-            "paper",
-            "--data",
-            tmp_path / "alone",
-            "--set",
-            "train.epochs=1",
-            "--out",
-            tmp_path / "run",
-        ).code
-        == 0
-    )
-    result = call("neighbours", tmp_path / "run", "a", "r", "b")
-    assert (result.code, result.out.startswith("a in (a, r, b)"), "--no-typed" in result.out) == (0, True, True)
-
-
 def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> None:
     figure, expected = tmp_path / "why.png", harmonium.explain(run, *FACT, top=3)
     words = call("explain", run, *FACT, "--top", 3, "--plot", figure).words
@@ -85,19 +57,6 @@ def test_explain_shows_how_the_score_comes_about(call, run: Path, tmp_path: Path
     assert f"total {details.harmony['composed'].total:,.3f} {details.harmony['token'].total:,.3f}" in words
     assert f"{details.directions[0].contribution:+.3f}" in words
     assert f"{' · '.join(details.nearest[0].fact)} {details.nearest[0].distance:.3f}" in words
-
-
-def test_a_plain_model_has_no_tokens(call, workspace: Path, tmp_path: Path) -> None:
-    out = tmp_path / "plain"
-    options = ("--set", "model.harmony=false", "--set", "train.epochs=1", "--out", out)
-    assert call("train", "--preset", "paper", "--data", workspace / "family", *options).code == 0
-    printed = call("neighbours", out, *FACT).out
-    assert "nearest composed" in printed and "token" not in printed
-    for command in (("density", out), ("gain", out), ("dynamics", out, *FACT)):
-        result = call("paper", *command)
-        assert (result.code, "plain hole has no harmony" in result.err) == (2, True)
-    words = call("explain", out, *FACT, "--details").words
-    assert "note: " in words and "Directions" not in words
 
 
 def test_rules_are_listed_written_and_changed(call, tmp_path: Path) -> None:

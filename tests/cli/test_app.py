@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,19 +50,6 @@ def test_output_on_a_full_disk_is_an_error() -> None:
     assert (done.returncode, done.stderr.splitlines(True)[-1]) == (2, message)
 
 
-class FullDisk(io.StringIO):
-    def write(self, text: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_log_on_a_full_disk_does_not_stop_work(call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    facts = tmp_path / "facts.tsv"
-    facts.write_text("a\tb\tc\n" * 5, encoding="utf-8")
-    monkeypatch.setattr(sys, "stderr", FullDisk())
-    assert call("train", "--preset", "plain", "--data", facts, "--out", tmp_path / "run", *FAST).code == 0
-    assert harmonium.Run.load(tmp_path / "run").graph.n_entities == 2
-
-
 def test_piped_output_is_in_order_and_without_control_characters(workspace: Path, tmp_path: Path) -> None:
     """Results and progress in one pipe, as a log file has them."""
     words = ["train", "--preset", "paper", "--data", str(workspace / "family"), *FAST, "--out", str(tmp_path / "run")]
@@ -85,17 +69,6 @@ def test_piped_output_is_in_order_and_without_control_characters(workspace: Path
     numbers = [next(n for n, line in enumerate(lines) if line.startswith(start)) for start in starts]
     assert numbers == sorted(numbers)
     assert not re.search("[\0-\x09\x0b-\x1f\x7f]", done.stdout)
-
-
-@pytest.mark.parametrize(("command", "kept"), [("info", True), ("serve", False)])
-def test_only_the_server_gives_freed_memory_back(
-    call, monkeypatch: pytest.MonkeyPatch, command: str, kept: bool
-) -> None:
-    calls = []
-    monkeypatch.setattr("harmonium.runtime.allocator.keep_freed_memory", lambda: calls.append(True))
-    monkeypatch.setattr("harmonium.runtime.allocator.give_back_freed_memory", lambda: calls.append(False))
-    call(command, "gone")
-    assert calls == [kept]
 
 
 # Plugins -------------------------------------------------------------------------------------------------------------
@@ -173,12 +146,6 @@ def test_bad_input_is_one_message_and_code_2(
     assert not list(tmp_path.rglob("run.json"))
 
 
-@pytest.mark.parametrize("arguments", [["bogus"], ["evaluate"], ["predict", "run", "--top", "0"], ["train", "--nope"]])
-def test_bad_usage_is_code_2_too(call, arguments: list[str]) -> None:
-    result = call(*arguments)
-    assert (result.code, "Usage: harmonium" in result.err) == (2, True)
-
-
 def test_an_interrupt_is_code_130(call, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -212,27 +179,3 @@ def test_serve_without_its_extra_says_what_to_install(call, run: Path, monkeypat
     result = call("serve", run)
     assert (result.code, "pip install 'harmonium[serve]'" in result.err) == (2, True)
     assert "Traceback" not in result.err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize(
-    ("environment", "command", "code", "text"),
-    [
-        ({}, "info f.tsv > /dev/full", 2, "error: the output cannot be written"),
-        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv", 0, r"a \xb7 r \xb7 b"),
-        ({"PYTHONIOENCODING": "ascii"}, "info f.tsv --format json", 0, r'"f\u00e9"'),
-        ({"COLUMNS": "0"}, "info f.tsv", 0, "2 entities"),
-        ({}, "REMOVED", 2, "error: the current folder does not exist any more"),
-    ],
-)
-def test_any_surroundings_end_with_a_message(
-    environment: dict[str, str], command: str, code: int, text: str, tmp_path: Path
-) -> None:
-    (tmp_path / "f.tsv").write_text("a\tr\tb\n" if "json" not in command else "fé\tr\tb\n", encoding="utf-8")
-    program = f"{shlex.quote(sys.executable)} -m harmonium "
-    line = program + command if command != "REMOVED" else f"mkdir x; cd x; rmdir ../x; {program} info f.tsv"
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=tmp_path, env=os.environ | environment, capture_output=True, timeout=60, check=False
-    )
-    output = (done.stdout + done.stderr).decode("ascii", "replace")
-    assert done.returncode == code and text in output and "Traceback" not in output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import harmonium
 from command_line import write_graph
 from harmonium.answers.calibration.hidden_facts import find_hidden
-from harmonium.answers.classify import label_facts
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
@@ -70,19 +68,6 @@ def test_predict_with_one_name_lists_missing_facts(call, tmp_path: Path) -> None
     assert (none.code, "two of head, relation and tail, or one" in none.err) == (2, True)
 
 
-def test_predict_answers_a_file_of_queries(call, run: Path, tmp_path: Path) -> None:
-    queries, out = tmp_path / "queries.tsv", tmp_path / "answers.tsv"
-    queries.write_text("person 7\tnext\t?\n?\ttwin\tperson 1\n", encoding="utf-8")
-    done = call("predict", run, "--queries", queries, "--out", out, "--top", 4, "--new-only")
-    assert done.out.startswith(f"0 answers: {out}\n")  # both questions have their one answer
-    assert "--no-typed" in done.out
-    done = call("predict", run, "--queries", queries, "--out", out, "--top", 4, "--new-only", "--no-typed")
-    assert (done.code, done.out) == (0, f"8 answers: {out}\n")
-    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
-    expected = harmonium.predict(run, head="person 7", relation="next", top=4, new_only=True, typed=False)
-    assert [row["tail"] for row in rows[:4]] == [answer.name for answer in expected]
-
-
 def test_score_prints_or_writes_facts(call, run: Path, tmp_path: Path) -> None:
     facts, out = tmp_path / "facts.tsv", tmp_path / "scored.jsonl"
     facts.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 3\n", encoding="utf-8")
@@ -102,17 +87,6 @@ def test_classify_prints_metrics(call, run: Path, tmp_path: Path) -> None:
     assert json.loads(call("classify", run, "--format", "json").out) == expected.to_json()
     other = json.loads(call("classify", run, "--seed", 3, "--format", "json").out)
     assert other == harmonium.classify(run, seed=3).to_json() != expected.to_json()
-
-
-def test_classify_labels_a_file_of_facts(call, run: Path, tmp_path: Path) -> None:
-    file = tmp_path / "new.tsv"
-    file.write_text("person 7\tnext\tperson 8\nperson 7\tnext\tperson 30\n", encoding="utf-8")
-    expected = label_facts(run, file, harmonium.classify(run))
-    printed = json.loads(call("classify", run, "--data", file, "--format", "json").out)
-    assert printed == json.loads(json.dumps(expected.records()))
-    words = call("classify", run, "--data", file).words
-    for fact in expected:
-        assert f"{' '.join(fact.triple)} {str(fact.label).lower()}" in words
 
 
 def test_calibrate_shows_what_became_of_hidden_facts(call, tmp_path: Path) -> None:
@@ -179,15 +153,6 @@ def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, 
     assert f"{run} x path rules on family" in call("evaluate", run, "--rules").words
     printed = json.loads(call("evaluate", run, "--rules", "--format", "json").out)
     assert printed == harmonium.evaluate(run, rules=True).to_json()
-
-
-@pytest.mark.parametrize(
-    ("by", "rows"),
-    [("side", ["head", "tail"]), ("relation", ["next (", "before (", "twin ("]), ("category", ["1-1 head (10)"])],
-)
-def test_evaluate_shows_parts(call, run: Path, by: str, rows: list[str]) -> None:
-    lines = [line.strip() for line in call("evaluate", run, "--by", by).out.splitlines()]
-    assert all(any(line.startswith(row) for line in lines) for row in rows)
 
 
 def test_evaluate_ranks_another_graph_with_the_same_names(call, run: Path, tmp_path: Path) -> None:

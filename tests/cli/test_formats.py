@@ -14,7 +14,6 @@ import typer
 from command_line import FACT, FAST, judge_some
 from harmonium.cli import app as cli
 from harmonium.cli.console import FORMATS
-from harmonium.cli.options import METAVARS
 from harmonium.config.settings import describe
 from harmonium.data.formats.registry import targets
 from harmonium.model.composition import Composition
@@ -130,13 +129,6 @@ def test_cells_cannot_break_a_table(call, tmp_path: Path) -> None:
     assert re.sub(r"\\.", "", line).count("|") == len(row) + 1
 
 
-@pytest.mark.parametrize(("alias", "kind"), [("--json", "json"), ("--markdown", "md")])
-def test_earlier_ways_still_work_and_are_not_shown(call, workspace: Path, alias: str, kind: str) -> None:
-    words = ["doctor", workspace / "family"]
-    assert call(*words, alias).out == call(*words, "--format", kind).out
-    assert alias not in call("doctor", "--help").out
-
-
 def test_an_unknown_format_is_refused_before_any_work(call) -> None:
     refused = call("train", "gone", "--format", "xml")
     assert refused.code == 2
@@ -144,23 +136,6 @@ def test_an_unknown_format_is_refused_before_any_work(call) -> None:
 
 
 # Help ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_values_are_named_alike_in_every_help(call, name: str) -> None:
-    for parameter in COMMANDS[name].params:
-        words = re.split(r"[|, :]|\.\.\.", parameter.metavar or "")
-        is_flag = isinstance(parameter.default, bool) or bool(parameter.secondary_opts)
-        if is_flag:
-            assert parameter.metavar == "", parameter.opts
-        elif "|" in parameter.metavar and parameter.metavar.islower():
-            assert all(words), parameter.opts  # allowed values
-        else:
-            known = {*METAVARS, "TARGET"}
-            assert {word for word in words if word.isupper()} <= known or parameter.metavar in METAVARS, parameter.opts
-        assert parameter.help and parameter.help.rstrip(")").endswith((".", "`")), parameter.opts
-    printed = call(name, "--help").out
-    assert not re.search(r"<\w+>|bool", printed)
 
 
 def test_every_format_that_can_be_written_is_named_by_convert(call) -> None:

@@ -89,19 +89,6 @@ def test_a_table_of_rows(call, workspace: Path, tmp_path: Path) -> None:
     assert (tmp_path / "results" / "table1.json").is_file()
 
 
-def test_starts_beside_each_other(call, workspace: Path, tmp_path: Path) -> None:
-    options = ("--start", "faithful", "--rows", "hdistmult-inf", "--out", tmp_path / "starts.json", "--seconds", 5)
-    more = ("--set", "train.epochs=1", "--set", "model.entity_dim=8", "--set", "train.batch_size=32")
-    result = call("paper", "starts", workspace / "family", *options, *more, "--format", "csv")
-    assert (result.code, "hdistmult-inf,faithful,1" in result.out) == (0, True), result.err
-
-
-def test_seeds_are_whole_numbers(call) -> None:
-    assert (
-        "--seeds are whole numbers such as 0,1,2, not 'one'" in call("paper", "table", "table1", "--seeds", "one").err
-    )
-
-
 def test_a_recipe_is_a_preset(call, workspace: Path) -> None:
     refused = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-7")
     assert refused.code == 2 and "--preset is one of best" in refused.err

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +14,7 @@ from harmonium.cli.review import judge_all
 from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import read_judgements
 from harmonium.review.session import Review
-from harmonium.review.store import load_judgements
-from small import CONFIGS, fitted, make_graph, make_run, save_untrained
+from small import fitted, make_graph, make_run
 
 
 @pytest.fixture(scope="module")
@@ -63,57 +56,6 @@ def test_keys_judge_comment_undo_and_end(review: Review, capsys: pytest.CaptureF
     assert len(review.store.judgements()) == 8
 
 
-@pytest.mark.slow
-def test_a_real_terminal(tmp_path: Path) -> None:
-    """Every key is taken as it is pressed, and the judgement is in the file before the command ends."""
-    run, judged = save_untrained(make_graph(), CONFIGS["plain"], tmp_path / "run"), tmp_path / "judged.sqlite"
-    command = [sys.executable, "-m", "harmonium", "review", str(run), "--judgements", str(judged), "--reviewer", "Zoë"]
-    main, terminal = pty.openpty()
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
-    os.close(terminal)
-
-    def read_until(text: str) -> str:
-        seen, end = "", time.monotonic() + 60
-        while text not in seen and time.monotonic() < end:
-            if select.select([main], [], [], 1)[0]:
-                seen += os.read(main, 65536).decode()
-        assert text in seen, seen
-        return seen
-
-    def type_text(text: str) -> None:
-        time.sleep(1)  # keys pressed before the fact is complete are dropped
-        os.write(main, text.encode())
-
-    def wait_for(count: int) -> None:
-        end = time.monotonic() + 60
-        while len(load_judgements(judged)) < count and time.monotonic() < end:
-            time.sleep(0.1)
-
-    try:
-        read_until("evidence")
-        type_text("r")
-        wait_for(1)
-        (judgement,) = load_judgements(judged)
-        assert (judgement.reviewer, judgement.verdict) == ("Zoë", "rejected")
-        type_text("c")
-        read_until("comment:")
-        type_text("fraglich ü\n")
-        type_text("u")
-        wait_for(2)
-        type_text("q")
-        read_until("1 unsure")
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(main)
-    assert [(each.verdict, each.comment) for each in load_judgements(judged)] == [
-        ("rejected", ""),
-        ("unsure", "fraglich ü"),
-    ]
-
-
 def test_without_a_terminal_the_state_is_shown(call: Callable, run: Path, tmp_path: Path) -> None:
     judged = tmp_path / "judged.sqlite"
     assert "no judgements yet" in call("review", run, "--judgements", judged).out
@@ -141,16 +83,6 @@ def test_everything_is_exported(call: Callable, run: Path, tmp_path: Path) -> No
     assert (wrong.code, "unknown format" in wrong.err) == (2, True)
     foreign = call("review", run, "--judgements", files[1], "--format", "csv")
     assert (foreign.code, "no file of judgements" in foreign.err) == (2, True)
-
-
-def test_the_file_beside_the_run_is_the_default(call: Callable, run: Path) -> None:
-    beside = run.with_name(f"{run.name}.review.sqlite")
-    judge_some(beside)
-    try:
-        assert "8 accepted" in call("review", run).out
-    finally:
-        for file in run.parent.glob(f"{beside.name}*"):
-            file.unlink()
 
 
 def test_probabilities_are_corrected_by_judgements_and_the_correction_is_dropped(

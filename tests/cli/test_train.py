@@ -15,7 +15,6 @@ import pytest
 
 import harmonium
 from command_line import FAST, settings
-from small import family
 
 
 def test_train_prints_what_it_reached_and_where(workspace: Path, run: Path) -> None:
@@ -43,20 +42,6 @@ def test_train_takes_a_file_and_set_wins_over_it(call, workspace: Path, tmp_path
     more = settings("train.epochs=1", "train.seed=5")
     assert call("train", config, *more, "--out", out, "--overwrite").code == 0
     assert harmonium.Run.load(out).config.train.seed == 5
-
-
-def test_train_on_one_file_splits_it_and_says_so(call, tmp_path: Path) -> None:
-    facts = family().names_of(family().facts())
-    file = tmp_path / "facts.tsv"
-    file.write_text("".join("\t".join(fact) + "\n" for fact in [*facts, facts[0]]), encoding="utf-8")
-    result = call("train", "--preset", "paper", "--data", file, "--set", "train.epochs=1", "--out", tmp_path / "run")
-    assert result.code == 0
-    assert re.search(r"note: .*\b1\b.*\b121\b", result.out)  # a repeated fact
-    assert re.search(r"note: .*seed 0.*0\.1 valid, 0\.1 test", result.out)
-
-
-def test_train_lists_its_settings(call) -> None:
-    assert re.search(r"model\.faithfulness = 1\.0 .*train\.seed = 0", call("train", "--settings").words)
 
 
 def test_export_and_train_from_it_with_a_log(call, workspace: Path, run: Path, tmp_path: Path) -> None:

@@ -45,13 +45,6 @@ def test_every_setting_has_a_short_name_but_those_that_share_one() -> None:
     assert NAMES["model.entity_dim"] == ["entity_dim", "dim", "embedding_dim", "k"]
 
 
-def test_a_name_of_two_settings_is_that_which_accepts_the_value() -> None:
-    assert full_keys(Config, {"harmony": False}) == {"model.harmony": False}
-    assert full_keys(Config, ["harmony=after"]) == {"train.harmony": "after"}
-    with pytest.raises(HarmoniumError, match="'harmony' is ambiguous, .* model.harmony .* or train.harmony"):
-        full_keys(Config, {"harmony": 3})
-
-
 def test_groups_dataclasses_and_full_names_are_the_same() -> None:
     expected = Config.read(None, ["train.epochs=5", "model.composition=complex"])
     for given in (
@@ -115,21 +108,6 @@ def test_values_of_other_types_that_mean_the_same() -> None:
 def test_wrong_names_and_values_are_named(given: dict[str, object] | str, message: str) -> None:
     with pytest.raises(HarmoniumError, match=message):
         Config.read(None, given)
-
-
-SMALL = {"epochs": 1, "dim": 4, "negatives": 2}
-
-
-def test_train_plan_and_tune_take_settings_alike() -> None:
-    graph = family()
-    runs = [
-        harmonium.train(graph, "paper", model="DistMult", **SMALL),
-        harmonium.train(graph, overrides={"model": "distmult", **SMALL}, preset="paper"),
-        harmonium.train(graph, "paper", overrides=["model=DISTMULT", "epochs=1", "dim=4", "negatives=2"]),
-    ]
-    assert len({run.config for run in runs}) == 1
-    assert (runs[0].config.model.composition, runs[0].config.train.negatives) == ("distmult", 2)
-    assert harmonium.plan(graph, "paper", **SMALL).epochs == 1
 
 
 def test_settings_given_stay_fixed_in_a_search() -> None:

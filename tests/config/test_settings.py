@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harmonium
-from harmonium.config.settings import Config, EvaluateConfig, ModelConfig, TrainConfig, describe, recipes
+from harmonium.config.settings import Config, EvaluateConfig, ModelConfig, TrainConfig, describe
 from harmonium.errors import HarmoniumError
 from small import make_graph
 
@@ -42,17 +42,6 @@ def test_a_file_wins_over_defaults_and_overrides_over_the_file(toml: Path) -> No
     config = Config.read(toml, ["train.epochs=8", "train.epochs=9", "data=other", "evaluate.ties=pessimistic"])
     assert (config.data, config.model.composition, config.train.epochs) == ("other", "complex", 9)
     assert config.evaluate.ties == "pessimistic"
-
-
-def test_a_recipe_of_the_package_is_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "paper/FB15K/hhole-1" in recipes()
-    config = Config.read("paper/FB15K/hhole-1", ["train.epochs=3"])
-    assert (config.data, config.model.entity_dim, config.train.epochs) == ("FB15K", 512, 3)
-    assert Config.read(Path("records/FB15K.toml")) == Config.read("records/FB15K")
-    with pytest.raises(HarmoniumError, match="records/FB15: .*similar: records/FB15K"):
-        Config.read("records/FB15")
-    assert [Config.read(name) for name in recipes()]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +103,6 @@ def test_a_wrong_setting_is_named(text: str, message: str) -> None:
     with pytest.raises(HarmoniumError) as caught:
         Config.read(None, [text])
     assert str(caught.value).startswith(message)
-
-
-def test_a_setting_of_the_file_is_not_a_group(toml: Path) -> None:
-    with pytest.raises(HarmoniumError, match="settings: data.name: 'data' is a setting, not a group of settings"):
-        Config.read(toml, ["data.name=x"])
 
 
 def values(kind: type) -> st.SearchStrategy:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -30,9 +29,3 @@ def test_a_full_disk_is_an_error_and_the_earlier_file_stays(
     with largest_file(1), pytest.raises(HarmoniumError, match=message), create_file(path) as file:
         write(file)
     assert path.read_bytes() == b"earlier" and [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_a_file_is_compressed_by_its_ending(tmp_path: Path) -> None:
-    with create_file(tmp_path / "facts.tsv.gz") as file:
-        file.write(b"a\tb\tc\n")
-    assert gzip.decompress((tmp_path / "facts.tsv.gz").read_bytes()) == b"a\tb\tc\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -83,30 +82,3 @@ def test_a_damaged_cache_is_made_again(write_folder, cache: Path) -> None:
         file.write_bytes(bad)
         assert everything(load(folder)) == everything(first)
         assert everything(graph_file.load(file)) == everything(first)
-
-
-def test_a_file_that_changes_while_it_is_read_is_not_cached(write_folder, cache: Path, monkeypatch) -> None:
-    folder, read = write_folder({"train.txt": FACTS}), registry.read
-
-    def edit_and_read(path: Path, options: Any) -> Any:
-        write_folder({"train.txt": FACTS + "Q183\tP47\tQ39\n"})
-        return read(path, options)
-
-    monkeypatch.setattr(registry, "read", edit_and_read)
-    load(folder)
-    assert not cache.exists()
-    monkeypatch.setattr(registry, "read", read)
-    write_folder({"train.txt": FACTS})
-    assert load(folder).n_entities == 3
-
-
-def test_small_graphs_are_not_cached_and_an_unwritable_cache_is_no_error(
-    write_folder, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
-    folder = write_folder({"train.txt": FACTS})
-    load(folder)
-    assert not (tmp_path / "cache").exists()
-    (tmp_path / "cache").write_text("a file")
-    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
-    assert load(folder).n_entities == 3

@@ -96,15 +96,6 @@ def test_a_dataset_is_downloaded_once(server: Server, capfd: pytest.CaptureFixtu
     assert len(server.log) == 3
 
 
-def test_a_broken_connection_is_continued(server: Server) -> None:
-    size = len(FILES["train.txt"])
-    server.breaks["/train.txt"] = [1000, 2000, 3000]
-    assert len(load("Toy-1").train) == 500
-    tries = [wanted for path, wanted in server.log if path == "/train.txt"]
-    assert tries == [None, "bytes=1000-", "bytes=3000-", "bytes=6000-"]
-    assert size > 6000
-
-
 @pytest.fixture
 def folder(server: Server, tmp_path: Path) -> Path:
     """Where the dataset is put."""
@@ -129,13 +120,6 @@ def test_a_wrong_checksum_is_never_used(server: Server, folder: Path, part: byte
     assert len(load("Toy-1").valid) == 1
 
 
-def test_another_source_is_tried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.files["/copy/train.txt"] = b"something else"
-    server.files |= {f"/good/{name}": data for name, data in FILES.items()}
-    know(monkeypatch, *(f"{server.url}/{folder}/{{split}}.txt" for folder in ("copy", "none", "good")))
-    assert len(load("Toy-1").train) == 500
-
-
 def test_no_network_says_what_to_do(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     know(monkeypatch, "http://127.0.0.1:9/{split}.txt")
     unreachable = r"127.0.0.1:9/train.txt cannot be reached \(.* into a folder Toy-1 and set HARMONIUM_DATA"
@@ -147,15 +131,6 @@ def test_no_network_says_what_to_do(server: Server, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HARMONIUM_OFFLINE", "1")
     with pytest.raises(HarmoniumError, match="cannot be downloaded: HARMONIUM_OFFLINE is set"):
         load("Toy-1")
-
-
-def test_harmonium_data_comes_before_the_network(
-    server: Server, write_folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_folder(FILES, "toy_1")
-    monkeypatch.setenv("HARMONIUM_DATA", str(tmp_path))
-    assert len(load("TOY-1").train) == 500
-    assert server.log == []
 
 
 def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
@@ -170,14 +145,6 @@ def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> byte
             member.type, member.linkname = tarfile.SYMTYPE, target
             tar.addfile(member)
     return packed.getvalue()
-
-
-def test_an_archive_is_searched_by_checksum(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = {f"data/freebase_{name}": data for name, data in FILES.items()} | {"data/train.txt": b"not this one"}
-    server.files["/all.archive"] = tar_of(inside)
-    know(monkeypatch, server.url + "/all.archive")
-    folder = locate("Toy-1")
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == FILES
 
 
 NAMES = ["/tmp/harmonium-absolute", "a/../../up", "..\\up", "C:/up", "wanted.txt", "a", "./a", "\0"]

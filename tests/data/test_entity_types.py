@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harmonium import load
-from harmonium.data.entity_types import EntityTypes, type_relations
+from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
 from small import graph_of, ladder, make_graph
@@ -91,65 +91,10 @@ def test_entities_with_the_same_roles_are_candidates() -> None:
     assert names(graph, capitals.entities) == {*(f"y{i}" for i in range(10)), "w"}
 
 
-def test_stated_types_count_by_their_value() -> None:
-    """`type` has both cities and rivers as heads: only the value tells which of them may have a mayor."""
-    facts = ladder("{i} mayor {j}, {i} type city") + ", " + ladder("{j}r type river") + ", z type city, w type river"
-    for name in ("type", "rdf:type", "Instance_of", "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"):
-        graph = graph_of(facts.replace("type", name))
-        assert [graph.relations.ids[relation] for relation in type_relations(graph)] == [name]
-        heads = EntityTypes.infer(graph).of_slot(Slot.HEAD, graph.relations.index("mayor"))
-        assert names(graph, heads.entities[~heads.fills]) == {"z"}
-    graph = graph_of(facts.replace("type", "prototype"))
-    assert type_relations(graph) == []
-    heads = EntityTypes.infer(graph).of_slot(Slot.HEAD, graph.relations.index("mayor"))
-    assert {"z", "w"} <= names(graph, heads.entities[~heads.fills])
-
-
 def test_all_entities_are_candidates_of_a_slot_that_none_fills() -> None:
     graph = make_graph()
     empty = replace(graph, **{split: facts[facts.relation != 1] for split, facts in graph.splits.items()})
     assert len(EntityTypes.infer(empty).of_slot(Slot.TAIL, 1).entities) == 12
-
-
-def test_types_are_those_of_the_given_splits() -> None:
-    graph = graph_of("a r b", valid="c s d")
-    types = EntityTypes.infer(graph, ("train",))
-    assert types.sizes[graph.relations.index("s")] == 0
-    assert names(graph, types.of_slot(Slot.HEAD, 0).entities) == {"a"}
-
-
-def test_candidates_of_several_relations_are_those_of_each() -> None:
-    types = EntityTypes.infer(make_graph(sizes=(20, 4, 4)))
-    index = types.candidates(Slot.TAIL, torch.tensor([2, 0, 2]))
-    row, entity = index.lookup(torch.tensor([0, 2, 1]))
-    for position, relation in enumerate((0, 2)):
-        assert entity[row == position].tolist() == types.of_slot(Slot.TAIL, relation).entities.tolist()
-    assert not (row == 2).any()
-
-
-def test_fewer_candidates_are_those_that_fill_the_slot_and_the_most_likely() -> None:
-    types = EntityTypes.infer(make_graph(sizes=(12, 0, 0)))
-    everyone = types.of_slot(Slot.HEAD, 0, typed=False)
-    others = everyone.log_odds[~everyone.fills].sort(descending=True).values
-    few = everyone.limited(2)
-    assert few.fills.sum() == everyone.fills.sum()
-    assert sorted(few.log_odds[~few.fills].tolist(), reverse=True) == others[:2].tolist()
-    assert len(everyone.limited(99).entities) == 12
-
-
-def test_either_slot() -> None:
-    types = EntityTypes.infer(make_graph(sizes=(12, 0, 0)))
-    head, tail = (types.of_slot(slot, 0) for slot in SLOTS)
-    both = head.union(tail)
-    assert both.entities.tolist() == sorted({*head.entities.tolist(), *tail.entities.tolist()})
-    assert set(both.entities[both.fills].tolist()) == {
-        *head.entities[head.fills].tolist(), *tail.entities[tail.fills].tolist()
-    }  # fmt: skip
-    best = dict.fromkeys(both.entities.tolist(), -math.inf)
-    for side in (head, tail):
-        for entity, log_odds in zip(side.entities.tolist(), side.log_odds.tolist(), strict=True):
-            best[entity] = max(best[entity], log_odds)
-    assert both.log_odds.tolist() == list(best.values())
 
 
 def test_held_out_entities_are_candidates() -> None:
@@ -163,9 +108,3 @@ def test_held_out_entities_are_candidates() -> None:
         candidates += len(index.lookup(held_out.relation)[1])
     assert kept >= 0.99 * 2 * len(held_out)
     assert candidates < 0.5 * 2 * len(held_out) * graph.n_entities
-
-
-def test_loops_are_those_of_the_given_splits() -> None:
-    graph = graph_of("a r b, a s a", valid="c r c")
-    assert EntityTypes.infer(graph).has_loops.tolist() == [True, True]
-    assert EntityTypes.infer(graph, ("train",)).has_loops.tolist() == [False, True]

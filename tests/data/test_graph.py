@@ -68,13 +68,6 @@ def hand_graph() -> Graph:
     return Graph(Vocabulary([f"e{i}" for i in range(9)]), relations, *splits, name="hand")
 
 
-def test_categories_by_hand() -> None:
-    graph = hand_graph()
-    assert graph.categories() == ["1-1", "1-1", "N-1", "N-N", "1-1"]
-    more = Triples.cat([graph.train, Triples.from_rows([[0, 1, 5]])])  # mean children (3 + 1) / 2 = 2
-    assert replace(graph, train=more).categories()[1] == "1-N"
-
-
 def test_unseen_triples_have_an_entity_that_is_not_in_train() -> None:
     graph = hand_graph()
     assert graph.unseen(graph.valid).tolist() == [False, True]
@@ -92,17 +85,3 @@ def test_a_split_that_is_empty_or_unknown_is_an_error_that_lists_the_others() ->
         trained.split("test")
     with pytest.raises(HarmoniumError, match="none at all"):
         replace(trained, train=nothing).split("train")
-
-
-def test_facts_and_names() -> None:
-    graph = hand_graph()
-    assert graph.facts().to_rows().tolist() == [row for t in graph.splits.values() for row in t.to_rows().tolist()]
-    assert graph.facts(("test",)) is graph.test
-    assert graph.names_of(graph.test) == [("e3", "likes", "e8"), ("e1", "married", "e0")]
-    assert repr(graph) == "Graph 'hand': 9 entities, 5 relations; train 13, valid 2, test 2"
-
-
-def test_the_fingerprint_is_of_the_facts() -> None:
-    graph = hand_graph()
-    assert graph.fingerprint() == hand_graph().fingerprint()
-    assert graph.fingerprint() != replace(graph, valid=graph.valid[[1, 0]]).fingerprint()

@@ -24,8 +24,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage, tensor_file
 from small import make_graph
 
-FACTS = "Q72\tP17\tQ39\nQ39\tP47\tQ142\nQ72\tP17\tQ39\n"
-
 
 @pytest.mark.parametrize("labels", [None, [f"Zürich 🇨🇭 {i}" for i in range(12)]])
 def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | None) -> None:
@@ -38,10 +36,6 @@ def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | 
     file.write_bytes(graph_bytes(graph))
     assert everything(load(file)) == everything(graph)
     assert all(graph_bytes(graph) == file.read_bytes() for _ in range(8))  # the same bytes each time
-
-
-def test_a_folder_may_end_like_a_graph_file(write_folder) -> None:
-    assert load(write_folder({"train.txt": FACTS}, "my.graph")).n_entities == 3
 
 
 def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

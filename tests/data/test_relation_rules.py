@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -45,53 +44,6 @@ def test_rules_by_definition_in_chunks_of_any_size(joined: int, monkeypatch: pyt
     }
     cells = mine_rules(facts, 6, 4, confidence=0, support=1).cell
     assert (cells.diff() > 0).all()
-
-
-def weighted_rules_by_definition(
-    facts: Triples, weights: list[float]
-) -> dict[tuple[int, int, bool], tuple[float, float, float]]:
-    """The same with weights: a fact counts by its weight, two together by the smaller one."""
-    mean = sum(weights) / len(weights)
-    weight = {
-        (h, r, t): w / mean for (h, r, t), w in zip(facts.to_rows().tolist(), weights, strict=True) if h != t and w
-    }
-    rules = {}
-    for body, head, reversed in itertools.product(range(4), range(4), (False, True)):
-        support = sum(
-            min(w, weight.get((t, head, h) if reversed else (h, head, t), 0))
-            for (h, r, t), w in weight.items()
-            if r == body
-        )
-        sizes = [sum(w for (_, r, _), w in weight.items() if r == relation) for relation in (body, head)]
-        if support and (reversed or body != head):
-            rules[body, head, reversed] = (support, support / sizes[0], support / sizes[1])
-    return rules
-
-
-def test_facts_count_by_their_weights() -> None:
-    facts = make_graph(6, 4, (70, 1, 1)).train
-    facts = facts[facts.head != facts.tail]
-    weights = [(0.0, 0.3, 1.0, 2.5)[i % 4] for i in range(len(facts))]
-    positive = [weight for weight in weights if weight]
-    got = as_dict(mine_rules(replace(facts, weight=torch.tensor(weights).double()), 6, 4, confidence=0, support=0))
-    kept = facts[torch.tensor(weights) > 0]
-    expected = weighted_rules_by_definition(kept, positive)
-    assert got.keys() == expected.keys()
-    assert all(got[rule] == pytest.approx(expected[rule]) for rule in got)
-
-
-def test_equal_weights_count_like_none() -> None:
-    graph = make_graph(6, 4, (70, 1, 8))
-    weighted = replace(graph.train, weight=torch.full((70,), 0.3, dtype=torch.float64))
-    rules, equal = (mine_rules(facts, 6, 4, confidence=0.2) for facts in (graph.train, weighted))
-    assert rules.cell.equal(equal.cell) and len(rules)
-
-
-def test_no_facts_give_no_rules() -> None:
-    none = Triples.from_rows([])
-    rules = mine_rules(none, 3, 2)
-    assert len(rules) == 0
-    assert find_implied(Triples.from_rows([[0, 0, 1]]), none, rules, 3)[0].tolist() == [[False]] * 4
 
 
 def kinds_of(facts: str) -> dict[str, set[tuple[str, str]]]:

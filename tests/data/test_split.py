@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.data.split import split
-from harmonium.errors import HarmoniumError
 
 
 def random_file(folder: Path, n_entities: int, n_relations: int, count: int, seed: int) -> Path:
@@ -90,20 +89,3 @@ def test_a_changed_file_leaves_other_facts_in_their_splits(seed: int, change: st
         fact for fact in kept if {s for s in before if fact in before[s]} != {s for s in after if fact in after[s]}
     }
     assert moved <= in_train_twice and len(moved) <= (0 if change == "shuffle" else 12)
-
-
-def test_a_fact_that_moves_back_to_train_takes_its_pair_along(write_folder) -> None:
-    ring = "".join(f"e{i}\tnext\te{j}\n" for i in range(6) for j in range(6) if i != j)
-    whole = load(write_folder({"train.txt": ring + "e0\trare\te1\n"}))
-    asked = [split(whole, seed=seed, valid=0, test=0.45) for seed in range(20)]
-    for graph in asked:
-        train = set(graph.names_of(graph.train))
-        assert {("e0", "rare", "e1"), ("e0", "next", "e1"), ("e1", "next", "e0")} <= train
-    assert sum(len(graph.test) for graph in asked) > 100
-
-
-def test_a_split_leaves_room_for_train(tmp_path: Path) -> None:
-    file = random_file(tmp_path, 9, 2, 20, seed=0)
-    for valid, test in ((0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.1)):
-        with pytest.raises(HarmoniumError, match="fractions that leave room for train"):
-            load(file, valid=valid, test=test)

@@ -179,32 +179,6 @@ def test_a_name_counts_by_its_address_and_is_resolved_once(monkeypatch: pytest.M
     assert reached == ["93.184.215.14"]
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_is_used_but_not_to_reach_internal_addresses(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    received: list[bytes] = []
-
-    def record(client: socket.socket) -> None:
-        with client:
-            received.append(client.recv(1 << 16))
-            client.sendall(b"HTTP/1.1 503 No\r\n\r\n")
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(1 << 16):  # unread data would reset the connection
-                pass
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setenv(f"{scheme}_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
-        monkeypatch.setenv("no_proxy", "")
-        with pytest.raises(HarmoniumError, match="--allow-internal"):
-            load(f"sparql:{scheme}://10.0.0.1/query")
-        thread = threading.Thread(target=lambda: record(listener.accept()[0]), daemon=True)
-        thread.start()
-        with pytest.raises(HarmoniumError, match="503"):
-            load(f"sparql:{scheme}://93.184.215.14/query")
-        thread.join(5)
-    first_line = {"http": b"POST http://93.184.215.14/query HTTP/1.1", "https": b"CONNECT 93.184.215.14:443 HTTP/1."}
-    assert received[0].startswith(first_line[scheme])
-
-
 def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(HarmoniumError, match="user name is not supported") as error:
         load("sparql:http://me:secret@127.0.0.1/query")

@@ -10,7 +10,7 @@ import pytest
 
 import harmonium
 from command_line import Result, shell
-from harmonium.cli.demo import GUISES, MISSING, QUERIES
+from harmonium.cli.demo import MISSING, QUERIES
 from harmonium.data.triples import Slot
 
 pytestmark = pytest.mark.slow
@@ -70,17 +70,6 @@ def test_it_shows_missing_facts_with_reasons(demo: Result, run: harmonium.Run) -
     assert all(fact.reason in printed and fact.tail in printed for fact in facts)
     stated = [fact.probability for fact in facts]
     assert stated == sorted(stated, reverse=True) and 0 < stated[-1] < stated[0] < 1
-
-
-def test_it_shows_guises_in_which_tokens_differ(demo: Result, run: harmonium.Run) -> None:
-    differ = 0
-    for guise in GUISES:
-        expected = harmonium.neighbours(run, *guise)
-        printed = demo.words[demo.words.index(f"Switzerland in ({', '.join(guise)})") :]
-        for neighbour in (*expected.composed, *expected.token):
-            assert f"{neighbour.name} {neighbour.distance:.3f}" in printed
-        differ += [n.distance for n in expected.composed] != [n.distance for n in expected.token]
-    assert differ == len(GUISES)
 
 
 def test_it_leaves_a_complete_run_folder_and_a_figure(demo: Result, run: harmonium.Run, folder: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -144,21 +141,6 @@ def test_the_slider_moves_tokens_and_stays_in_the_address(visit: Callable[..., A
     assert points(1) == token
 
 
-def test_dark_and_light_follow_the_system_and_the_button(visit: Callable[..., Any]) -> None:
-    def colour(page: Any) -> str:
-        return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    light, dark = visit(color_scheme="light"), visit(color_scheme="dark")
-    assert colour(light) != colour(dark)
-    button = light.get_by_role("button", name="Dark")
-    assert button.get_attribute("aria-pressed") == "false"
-    button.click()
-    assert colour(light) == colour(dark)
-    light.reload()
-    assert colour(light) == colour(dark)
-    assert light.get_by_role("button", name="Dark").get_attribute("aria-pressed") == "true"
-
-
 def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
     page = visit()
     focused = page.locator("*:focus")
@@ -214,34 +196,6 @@ def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
         settled(page, "All entities")
         assert page.locator("main script, main img, main b, header script").count() == 0
         assert "owned" not in page.title().replace(SCRIPT, "")
-
-
-def test_a_token_comes_by_the_address_and_leaves_it(visit: Callable[..., Any]) -> None:
-    token = "sixteen-or-more-letters"
-    with Server(untrained(make_graph(), ModelConfig("distmult", 6)), token=token) as server:
-        without = visit("", server)
-        browsers.expect(without.get_by_role("alert")).to_contain_text("a token is required")
-        page = visit(f"#token={token}", server)
-        settled(page, "Explore")
-        assert token not in page.url
-
-
-INHERITED = ["constructor", "__proto__", "toString", "valueOf", "hasOwnProperty", "__defineGetter__", "isPrototypeOf"]
-
-
-def test_entities_named_like_properties_are_shown(visit: Callable[..., Any]) -> None:
-    graph = make_graph(n_entities=len(INHERITED))
-    names = Vocabulary(INHERITED)
-    relations = Vocabulary(["constructor", "__proto__", "toString"], kind="relation")
-    graph = dataclasses.replace(graph, entities=names, relations=relations)
-    with Server(untrained(graph, ModelConfig("hole", 6, rank=2))) as server:
-        for name in INHERITED:
-            settled(visit(f"#view=entity&name={name}", server), name)
-        settled(visit("#view=map&name=__proto__", server), "__proto__")
-        settled(visit("#view=browse&relation=__proto__", server), "__proto__")
-        settled(visit("#view=compare&first=__proto__&second=constructor", server), "__proto__ and constructor")
-        page = visit("#view=ask&head=constructor&relation=__proto__", server)
-        browsers.expect(page.locator("main[aria-busy=false] tbody tr").first).to_be_visible()
 
 
 def test_a_busy_server_is_asked_again(visit: Callable[..., Any]) -> None:
@@ -326,47 +280,6 @@ def test_the_picture_of_a_neighbourhood(visit: Callable[..., Any]) -> None:
 
 
 # Search, comparison, answers -----------------------------------------------------------------------------------------
-
-
-def test_entities_are_found_by_relation_and_slot(visit: Callable[..., Any]) -> None:
-    page = visit("#view=browse")
-    settled(page, "Relations and types")
-    assert page.locator("tbody tr").count() == 25
-    page.get_by_role("combobox", name="Relation").fill("official language")
-    page.get_by_label("As its").select_option("tail")
-    page.get_by_label("Name", exact=True).fill("fr")
-    page.get_by_role("button", name="Search").click()
-    settled(page, "official language")
-    browsers.expect(page.get_by_role("link", name="French", exact=True).first).to_be_visible()
-    assert page.get_by_role("link", name="Switzerland", exact=True).count() <= 1  # in the facts, not in the list
-    page.get_by_role("button", name="Search for missing facts").click()
-    browsers.expect(page.locator("#status")).to_have_text(re.compile("missing facts of official language"))
-    assert page.locator(".probable li").count() == 50
-
-
-@pytest.mark.parametrize("kind", ["CSV", "TSV", "JSON"])
-def test_answers_are_downloaded_as_a_table(visit: Callable[..., Any], kind: str) -> None:
-    names = ['a "quoted", name', "tab\tand\nline", "=SUM(1)", "plain", "Zürich", "<b>bold</b>"]
-    graph = make_graph(n_entities=len(names), sizes=(20, 3, 3))
-    graph = dataclasses.replace(graph, entities=Vocabulary(graph.entities.ids, names))
-    with Server(untrained(graph, ModelConfig("distmult", 6))) as server:
-        page = visit("#view=ask&head=e1&relation=r0&all=1", server)
-        settled(page, "What is missing?")
-        with page.expect_download() as saved:
-            page.get_by_role("button", name=f"Download as {kind}").click()
-        text = saved.value.path().read_text(encoding="utf-8")
-        expected = server.get("answers", head="e1", relation="r0", limit=20, typed=False).json["answers"]
-    assert saved.value.suggested_filename.endswith(f".{kind.lower()}")
-    if kind == "JSON":
-        rows = json.loads(text)
-    else:
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter="," if kind == "CSV" else "\t"))
-    assert [row["tail"] for row in rows] == [answer["tail"]["id"] for answer in expected]
-    assert [float(row["score"]) for row in rows] == [answer["score"] for answer in expected]
-    shown = [answer["tail"]["name"] for answer in expected]
-    assert [row["tail_name"] for row in rows] == [
-        name.replace("\t", " ").replace("\n", " ") if kind == "TSV" else name for name in shown
-    ]
 
 
 def test_two_runs_side_by_side(visit: Callable[..., Any]) -> None:

@@ -21,7 +21,7 @@ from harmonium.evaluation import candidates
 from harmonium.evaluation.candidates import score_and_log_normaliser, select_block, top_candidates
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.ranking import rank
-from harmonium.model import entity_vectors, gradient_graph
+from harmonium.model import gradient_graph
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from small import PlainScorer, TableScorer, family, make_graph, random_model, random_table
@@ -161,18 +161,6 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
 # Memory --------------------------------------------------------------------------------------------------------------
 
 
-def test_ranking_never_normalises_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", 16)
-    graph = make_graph(n_entities=100)
-    scorer = build_model(Config().model, 100, graph.n_relations).prepare()
-    sizes = []
-    unit_rows = entity_vectors.unit_rows
-    monkeypatch.setattr(entity_vectors, "unit_rows", lambda rows: (sizes.append(len(rows)), unit_rows(rows))[1])
-    rank(scorer, graph.test, Slot.TAIL, graph.known_answers(Slot.TAIL))
-    top_candidates(scorer, Slot.TAIL, graph.test, 5)
-    assert max(sizes) == 16
-
-
 class LimitedMemory(PlainScorer):
     """A scorer that has memory for so many queries at once."""
 
@@ -209,18 +197,6 @@ def test_ranking_halves_the_chunk_when_memory_runs_out(error: Exception, limit: 
     assert sum(progress) == len(FAMILY.train)
     assert scorer.sizes[:3] == [12, 6, 3]
     assert max(scorer.sizes[5:]) <= max(limit, 2)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected", "message"),
-    [
-        (OUT_OF_MEMORY[0], HarmoniumError, "out of memory .*choose a smaller model, or a device"),
-        (RuntimeError("a mistake of ours"), RuntimeError, "a mistake of ours"),
-    ],
-)
-def test_too_little_memory_for_one_query_is_explained(error: Exception, expected: type, message: str) -> None:
-    with pytest.raises(expected, match=message):
-        rank(LimitedMemory(MODEL, 0, error), FAMILY.test, Slot.TAIL, chunk=4)
 
 
 def test_answers_to_one_question_share_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:

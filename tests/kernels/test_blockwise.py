@@ -56,15 +56,6 @@ def test_blocks_are_all_queries_in_order_and_even(queries: int, block: int, monk
     assert len(sizes) == 1 or min(sizes[:-1]) == max(sizes)
 
 
-def test_gradients_can_be_taken_once_only() -> None:
-    model = make_model("hole", 8)
-    batch, ids = model.scorer().for_batch(random_triples(model, count=2)), torch.arange(12).view(2, 6)
-    loss = batch.sampled_loss(dict.fromkeys(SIDES, ids), lambda scores, _: scores.square().mean())
-    torch.autograd.grad(loss, model.entity, retain_graph=True)
-    with pytest.raises(RuntimeError, match="compute the loss again"):
-        torch.autograd.grad(loss, model.entity)
-
-
 @pytest.mark.parametrize(
     "name, rank",
     [("distmult", None), ("hole", None), ("complex", None), ("rescalproduct", None), ("distmult", 5), ("hole", 5)],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harmonium.kernels import cross_entropy, dispatch, precision, torch_backend
+from harmonium.kernels import cross_entropy, dispatch, precision
 from harmonium.model.gradient_graph import GradientGraph
 from laws import random_triples
 from small import make_graph, random_model
@@ -85,12 +85,6 @@ def test_operands_are_rounded_where_candidates_are_many(rank: int, monkeypatch) 
             assert (rounded - exact).norm() < 0.03 * exact.norm()
 
 
-def test_no_candidate_is_composed(monkeypatch) -> None:
-    model = make_model("complex", 97, 8, rank=3, reciprocal=True)
-    monkeypatch.setattr(torch_backend, "_composed_in_pieces", None)
-    loss_and_gradients(model, 7)
-
-
 def problem(queries: int, candidates: int, dim: int, rank: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Vectors, symmetric N, candidates and targets."""
     generator = torch.Generator().manual_seed(queries + candidates + dim + rank)
@@ -103,14 +97,6 @@ def test_large_scores_do_not_overflow() -> None:
     vectors, core, candidates, target = problem(4, 9, 3, 0)
     loss = cross_entropy.cross_entropy(1e4 * vectors, core, candidates, target)
     torch.testing.assert_close(loss, F.cross_entropy(1e4 * vectors[0] @ candidates.T, target))
-
-
-def test_gradients_of_frozen_candidates_are_not_computed() -> None:
-    vectors, core, candidates, target = problem(3, 5, 4, 2)
-    vectors.requires_grad_()
-    cross_entropy.cross_entropy(vectors, core, candidates, target).backward()
-    assert vectors.grad is not None
-    assert candidates.grad is None
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -129,20 +115,6 @@ def test_the_loss_of_a_query_is_multiplied_by_its_weight(rank: int, monkeypatch)
     torch.testing.assert_close(measured, expected)
     gradients = [torch.autograd.grad(loss, parts) for loss in (measured, expected)]
     torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.parametrize("rank", [0, 2])
-def test_gradients_can_be_taken_twice(rank: int) -> None:
-    vectors, core, candidates, target = problem(3, 5, 4, rank)
-    parts = [vectors.requires_grad_(), core.requires_grad_(), candidates.requires_grad_()]
-    loss = cross_entropy.cross_entropy(*parts, target, 0.1)
-    first = torch.autograd.grad(loss, parts, retain_graph=True)
-    torch.testing.assert_close(torch.autograd.grad(loss, parts), first)
-
-    def symmetric(vectors: Tensor, core: Tensor, candidates: Tensor) -> Tensor:
-        return cross_entropy.cross_entropy(vectors, (core + core.T) / 2, candidates, target, 0.1)
-
-    assert torch.autograd.gradcheck(symmetric, parts)
 
 
 @needs_gpu

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harmonium.kernels.gather import gather_dot, gather_rows, gather_with_table, number_runs, sum_by_id
+from harmonium.kernels.gather import gather_dot, gather_rows, sum_by_id
 from harmonium.kernels.unit_rows import unit_rows
 
 
@@ -37,13 +37,6 @@ def test_gathered_rows() -> None:
     check(lambda table: gather_rows(table, ids), lambda table: table[ids], (7, 3))
 
 
-@pytest.mark.parametrize("use", [lambda rows, table: rows, lambda rows, table: rows + table.sum(0) ** 2])
-def test_rows_gathered_with_their_table(use: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Alone, and beside another use of the table."""
-    ids = torch.tensor([4, 0, 4, 2])  # one twice
-    check(lambda table: use(*gather_with_table(table, ids)), lambda table: use(table[ids], table), (5, 3))
-
-
 def test_normalised_dots_are_those_of_unit_rows() -> None:
     ids = torch.randint(6, (4, 5), generator=torch.Generator().manual_seed(0))  # 6 does not occur
     check(
@@ -57,9 +50,3 @@ def test_normalised_dots_are_those_of_unit_rows() -> None:
 @pytest.mark.parametrize("rows", [1, 7, 2049])
 def test_unit_rows(rows: int) -> None:
     check(unit_rows, F.normalize, (rows, 5))
-
-
-def test_runs_of_sorted_ids_are_numbered() -> None:
-    numbers, ids = number_runs(torch.tensor([0, 1, 4, 4]), 5)
-    assert numbers.tolist() == [0, 1, 2, 2]
-    assert ids.tolist()[:3] == [0, 1, 4]

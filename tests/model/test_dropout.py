@@ -12,9 +12,7 @@ from harmonium.kernels import dispatch
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.dropout import QueryDropout, dropout_mask
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import BatchScorer
-from harmonium.training.losses import contrastive_scores
 from laws import BACKENDS, gradients, models
 
 BATCH = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4], [0, 1, 0]])
@@ -70,34 +68,6 @@ def test_scores_are_those_of_masked_vectors(name: str, vectors: float, composed:
                     torch.testing.assert_close(picked, expected.gather(1, IDS), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["hole", "distmult", "complex"])
-def test_the_sampled_loss_by_blocks_has_the_same_masks(name: str) -> None:
-    composition = find_composition(name)
-    model = GradientGraph(composition, 11, 3, 4, Harmony(4, 2.0)).initialise().double()
-    scorer, dropout = scorer_with_dropout(model, 0.4, 0.3)
-    loss = scorer.sampled_loss({Slot.HEAD: IDS, Slot.TAIL: IDS}, lambda scores, _: scores.sin().sum(1).mean())
-    written_out = [masked(model, dropout, slot, model.entities()).gather(1, IDS) for slot in (Slot.HEAD, Slot.TAIL)]
-    expected = torch.cat(written_out).sin().sum(1).mean()
-    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(gradients(model, loss), gradients(model, expected), rtol=1e-8, atol=1e-9)
-
-
-def test_relations_are_asked_with_dropout_too() -> None:
-    model = next(model for model in models(find_composition("complex"), 4) if model.reciprocal)
-    scorer, dropout = scorer_with_dropout(model, 0.4, 0.3)
-    loss = scorer.relation_cross_entropy()
-    entities, form = model.entities(), model.form.fold()
-    losses = []
-    for reverse in (False, True):
-        first, second, composed = dropout.masks[Slot.RELATION, reverse]
-        head, tail = (BATCH.tail, BATCH.head) if reverse else (BATCH.head, BATCH.tail)
-        known = (entities[head] * first)[:, None], (entities[tail] * second)[:, None]
-        x = model.composition.compose(known[0], model.relations(), known[1])
-        truth = BATCH.relation + reverse * model.n_relations
-        losses.append(functional.cross_entropy(form(x * composed[:, None]), truth))
-    torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("name", ["complex", "hole"])
 def test_the_loss_against_all_entities_has_the_masks_of_each_side(name: str) -> None:
     for model in models(find_composition(name), 4):
@@ -110,31 +80,9 @@ def test_the_loss_against_all_entities_has_the_masks_of_each_side(name: str) -> 
         torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-9, atol=1e-9)
 
 
-def test_a_query_has_one_mask_for_all_its_candidates() -> None:
-    """The true answer and shared negatives are scored apart, and must see the same query."""
-    shared = {slot: torch.tensor([[5, 6, 1], [9, 10, 2]]) for slot in (Slot.HEAD, Slot.TAIL)}
-    for model in models(find_composition("distmult"), 4):
-        scorer, dropout = scorer_with_dropout(model, 0.4, 0.3)
-        scores = contrastive_scores(scorer, shared)
-        for part, slot in zip(scores.split(4), (Slot.HEAD, Slot.TAIL), strict=True):
-            every = masked(model, dropout, slot, model.entities())
-            ids = torch.cat([BATCH[slot][:, None], shared[slot][[0, 0, 1, 1]]], dim=1)
-            torch.testing.assert_close(part, every.gather(1, ids), rtol=1e-9, atol=1e-9)
-        heads, tails = (dropout.masks[slot] for slot in (Slot.HEAD, Slot.TAIL))
-        assert not any(torch.equal(one, other) for one, other in zip(heads, tails, strict=True))
-
-
 def test_masks_drop_a_share_and_keep_the_mean() -> None:
     like = torch.zeros((), dtype=torch.float64)
     mask = dropout_mask((200, 300), 0.3, like, torch.Generator().manual_seed(0))
     assert sorted(mask.unique().tolist()) == [0, pytest.approx(1 / 0.7)]
     assert (mask == 0).double().mean().item() == pytest.approx(0.3, abs=0.01)  # standard error 0.002
     assert mask.mean().item() == pytest.approx(1, abs=0.01)
-
-
-def test_regularisers_see_whole_vectors() -> None:
-    model = next(models(find_composition("complex"), 4))
-    scorer, _ = scorer_with_dropout(model, 0.5, 0.5)
-    scorer.score_slot(Slot.HEAD)
-    assert torch.equal(scorer.head, model.entities(BATCH.head))
-    assert torch.equal(scorer.relation, model.relations(BATCH.relation))

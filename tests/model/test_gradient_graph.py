@@ -41,32 +41,3 @@ def test_vectors_start_with_a_length_of_about_one_and_normalised_models_ignore_t
     assert default.entity.std().item() == pytest.approx(1 / 8, rel=0.05)
     triples = Triples.from_rows([[0, 0, 1], [2, 1, 3]])
     torch.testing.assert_close(spread.score(triples), default.score(triples))
-
-
-@pytest.mark.parametrize(
-    ("rows", "dim", "length"),
-    [(14951, 512, 0.26), (1345, 512, 0.74), (40943, 256, 0.11)],
-    ids=["FB15K", "relations", "WN18"],
-)
-def test_xavier_counts_all_rows_of_a_table(rows: int, dim: int, length: float) -> None:
-    """The row lengths of the authors' tables on FB15K and WN18."""
-    model = build_model(ModelConfig("distmult", dim, harmony=False, initialisation="xavier"), rows, 2)
-    expected = torch.nn.init.xavier_uniform_(torch.empty(rows, dim), generator=torch.Generator().manual_seed(1))
-    assert model.entity.norm(dim=1).mean().item() == pytest.approx(length, abs=0.006)
-    assert model.entity.std().item() == pytest.approx(expected.std().item(), rel=0.01)
-    assert model.entity.abs().max().item() == pytest.approx(expected.abs().max().item(), rel=0.001)
-
-
-@pytest.mark.parametrize("faithfulness", [1.0, float("inf")])
-def test_xavier_starts_w_at_its_cap(faithfulness: float) -> None:
-    harmony = build_model(ModelConfig("hole", 512, faithfulness=faithfulness, initialisation="xavier"), 30, 4).harmony
-    symmetric = (harmony.free + harmony.free.T) / 2
-    assert symmetric.norm().item() == pytest.approx(16, rel=0.01)
-    assert harmony.norm() == pytest.approx(0.75 if faithfulness == 1 else 2.5, rel=1e-5)
-    torch.testing.assert_close(harmony.matrix(), symmetric * (harmony.cap / symmetric.norm()))
-    assert harmony.bias.std().item() == pytest.approx(512**-0.5, rel=0.1)
-
-
-def test_xavier_has_its_own_spread() -> None:
-    with pytest.raises(HarmoniumError, match="xavier.*initial_spread"):
-        build_model(ModelConfig("hole", 8, initialisation="xavier", initial_spread=0.1), 30, 4)

@@ -47,20 +47,6 @@ def test_the_slot_map_of_selected_queries_is_that_of_these_alone(slot: Slot, row
         assert torch.equal(getattr(selected, name), getattr(alone, name))
 
 
-@pytest.mark.parametrize("reciprocal", [False, True])
-def test_a_batch_gathers_its_vectors_once(reciprocal: bool) -> None:
-    """Each gather would cost a gradient of the table's size."""
-    model = make_model(reciprocal)
-    batch = model.scorer().for_batch(random_triples(model))
-    batch.score_sampled({slot: torch.zeros(5, 2, dtype=torch.int64) for slot in (Slot.HEAD, Slot.TAIL)})
-    head, tail = batch.slot_map(Slot.HEAD), batch.slot_map(Slot.TAIL)
-    expected = (batch.tail, batch.reciprocal_relation) if reciprocal else (batch.relation, batch.tail)
-    for slot_map, vectors in [(tail, (batch.head, batch.relation)), (head, expected)]:
-        assert slot_map.first is vectors[0]
-        assert slot_map.second is vectors[1]
-    assert batch.head.grad_fn.next_functions == batch.tail.grad_fn.next_functions  # one gather for both
-
-
 @pytest.mark.parametrize("name", ["hole", "complex"])
 def test_a_zero_w_has_no_directions_to_project_on(name: str) -> None:
     model = GradientGraph(find_composition(name), 11, 3, 6, Harmony(6, rank=2)).initialise()
@@ -71,16 +57,3 @@ def test_a_zero_w_has_no_directions_to_project_on(name: str) -> None:
             expected, ranks = scorer.score_slot(Slot.TAIL, queries), rank(scorer, queries, Slot.TAIL)
         torch.testing.assert_close(scorer.score_slot(Slot.TAIL, queries), expected)
         assert torch.equal(rank(scorer, queries, Slot.TAIL).better, ranks.better)
-
-
-@pytest.mark.parametrize("reciprocal", [False, True])
-def test_the_loss_against_all_entities_gathers_each_table_once(reciprocal: bool) -> None:
-    """The gradient of the gathered rows is added into that of the table: no other tensor of its size is needed."""
-    model = make_model(reciprocal)
-    batch = model.scorer().for_batch(random_triples(model))
-    loss = batch.entity_cross_entropy() + batch.relation_cross_entropy()
-    rows = [batch.head, batch.tail, batch.relation, *([batch.reciprocal_relation] if reciprocal else [])]
-    gathers = {row.grad_fn.next_functions[0][0] for row in rows}
-    assert len(gathers) == 2
-    assert {gather.name() for gather in gathers} == {"_GatherWithTableBackward"}
-    assert loss.isfinite()

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.paper import density
 from harmonium.paper.density import density as density_of
 from harmonium.paper.density import measure_density, true_neighbours
 from small import make_graph, make_run, random_model
@@ -44,27 +41,6 @@ def test_counts_are_those_of_each_neighbourhood(slot: Slot, typed: bool, setting
     assert any(composed != token for composed, token, _ in found)
 
 
-def test_pieces_and_order_change_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, triples = random_model(graph), random_triples(graph)
-    whole = true_neighbours(model, graph, triples, Slot.HEAD)
-    progress: list[int] = []
-    monkeypatch.setattr(density, "NUMBERS_AT_ONCE", {"cpu": 200})
-    assert torch.equal(true_neighbours(model, graph, triples, Slot.HEAD, progress=progress.append), whole)
-    assert len(progress) > graph.n_relations
-    assert sum(progress) == len(triples)
-    order = torch.randperm(len(triples))
-    assert torch.equal(true_neighbours(model, graph, triples[order], Slot.HEAD), whole[order])
-
-
-def test_few_candidates_and_none() -> None:
-    """r0 has two tails, r1 one, r2 no facts at all."""
-    train = Triples.from_rows([[0, 0, 1], [0, 0, 2], [0, 1, 3]])
-    graph = replace(make_graph(n_entities=4, sizes=(1, 0, 0)), train=train)
-    triples = Triples.from_rows([[0, 0, 1], [0, 0, 3], [0, 1, 3], [0, 1, 2], [0, 2, 1]])
-    found = true_neighbours(random_model(graph), graph, triples, Slot.TAIL)
-    assert found.tolist() == [[1, 1, 1], [2, 2, 2], [0, 0, 0], [1, 1, 1], [0, 0, 0]]
-
-
 def test_the_change_is_token_minus_composed_for_each_label() -> None:
     graph = make_graph(n_entities=20, sizes=(150, 10, 10))
     model, triples = random_model(graph), random_triples(graph)
@@ -85,14 +61,6 @@ def test_the_change_is_token_minus_composed_for_each_label() -> None:
         assert part.by_fact[0] <= part.change.mean <= part.by_fact[1]
     assert found.to_json()["positives"]["change"]["t"] == found.positives.change.t
     assert found.to_json()["candidates"] == "typed-all"
-
-
-def test_infinite_faithfulness_changes_nothing(graph: Graph) -> None:
-    triples = random_triples(graph)
-    labels = torch.arange(len(triples)) < 10
-    found = measure_density(random_model(graph, faithfulness=math.inf), graph, triples, labels)
-    assert found.positives.change.mean == found.negatives.change.mean == 0
-    assert found.positives.composed > 0
 
 
 def test_the_command_reads_labels_or_makes_them(graph: Graph, tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from harmonium.data.graph import Graph
-from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.paper.dynamics import TOLERANCE, Dynamics
@@ -18,13 +16,6 @@ from small import make_run, random_model
 
 def simulate(model: GradientGraph, graph: Graph) -> Dynamics:
     return dynamics_of(make_run(graph, model), *graph.names_of(graph.train)[0])
-
-
-def test_still_is_the_harmony_of_the_composed_vector_itself() -> None:
-    for rank in (None, 2):
-        harmony = Harmony(4, 1.0, rank=rank).double()
-        composed = torch.randn(6, 4, dtype=torch.float64)
-        torch.testing.assert_close(harmony.fold_unoptimised()(composed), harmony(composed, composed))
 
 
 @pytest.mark.parametrize("options", [{}, {"rank": 1}], ids=str)
@@ -44,11 +35,6 @@ def test_samples_have_the_mean_and_covariance_of_p(options: dict) -> None:
     assert drawn[:, 0].T.corrcoef().triu(1).abs().max() > 0.2  # W is not diagonal, and it shows
     again = harmony.sample(composed, 200_000, torch.Generator().manual_seed(3))
     assert torch.equal(drawn, again)
-
-
-def test_at_infinity_every_sample_is_the_composed_vector() -> None:
-    composed = torch.randn(4)
-    assert torch.equal(Harmony(4, math.inf).sample(composed, 3), composed.expand(3, 4))
 
 
 @pytest.mark.parametrize("faithfulness", [0.6, 1.0, 20.0])
@@ -94,10 +80,3 @@ def test_a_run_is_asked_by_name_and_drawn(graph: Graph, tmp_path: Path) -> None:
     other = dynamics_of(run, *names, steps=7, samples=20, seed=1)
     assert not torch.equal(found.samples, other.samples)
     assert next(run.model.parameters()).dtype == torch.float32  # the run keeps its own
-
-
-def test_no_dynamics_without_a_finite_lambda(graph: Graph) -> None:
-    with pytest.raises(HarmoniumError, match="at lambda = infinity a token is its composed vector: no dynamics"):
-        simulate(random_model(graph, faithfulness=math.inf), graph)
-    with pytest.raises(HarmoniumError, match="plain hole has no harmony"):
-        simulate(random_model(graph, harmony=False), graph)

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harmonium.analysis.statistics import spearman
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.paper.gain import Gain, RankChange
+from harmonium.paper.gain import Gain
 from harmonium.paper.gain import gain as gain_of
 from small import PlainScorer, make_graph, make_run, random_model
 
@@ -66,30 +65,6 @@ def test_a_reciprocal_model_gains_what_each_question_composes(graph: Graph) -> N
     composed = torch.cat([reversed_facts, model.compose(graph.valid)])
     gain = model.harmony.fold()(composed) - model.harmony(composed, composed)
     torch.testing.assert_close(measure_gain(model, graph).gain, gain.detach())
-
-
-def test_correlations_by_hand() -> None:
-    gain = torch.tensor([1.0, 2, 3, 4, 5])
-    change = RankChange(before=torch.tensor([4.0, 2, 9, 5, 2]), after=torch.tensor([8.0, 2, 3, 2, 1]))
-    assert change.raw.tolist() == [4, 0, -6, -3, -1]
-    assert change.reciprocal.tolist() == pytest.approx([-1 / 8, 0, 2 / 9, 3 / 10, 1 / 2])
-    found = change.correlations(gain)
-    assert found["rank"] == spearman(gain, change.raw)
-    assert found["rank"].rho == pytest.approx(-0.6)
-    assert found["reciprocal_rank"].rho == pytest.approx(1)
-    assert found["reciprocal_rank_changed"] == spearman(gain[[0, 2, 3, 4]], change.reciprocal[[0, 2, 3, 4]])
-    assert found["reciprocal_rank_changed"].n == 4
-
-
-def test_a_limit_takes_a_seeded_sample_of_triples() -> None:
-    graph = make_graph(sizes=(40, 30, 10))
-    model = random_model(graph)
-    whole, some = measure_gain(model, graph), measure_gain(model, graph, limit=20)
-    assert len(some.gain) == 20
-    assert set(some.gain.tolist()) <= set(whole.gain.tolist())
-    assert torch.equal(some.gain, measure_gain(model, graph, limit=20).gain)
-    assert not torch.equal(some.gain, measure_gain(model, graph, limit=20, seed=1).gain)
-    assert len(measure_gain(model, graph, "test", limit=20).gain) == 20
 
 
 def test_a_run_is_summarised() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -35,14 +34,6 @@ def test_a_record_replaces_its_predecessor_and_no_other(tmp_path: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["table1.json"]
 
 
-def test_files_are_strict_json(tmp_path: Path) -> None:
-    records.keep(tmp_path / "a.json", make_record(t=math.inf, rho=math.nan, low=(-math.inf, 1.0)))
-    text = (tmp_path / "a.json").read_text(encoding="utf-8")
-    (record,) = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert (record["t"], record["rho"], record["low"]) == ("inf", None, ["-inf", 1.0])
-    assert record["settings"]["model"]["faithfulness"] == "inf"
-
-
 def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text("[{", encoding="utf-8")
@@ -58,14 +49,6 @@ def test_differences_are_settings_that_change_the_result() -> None:
     assert records.differences(record, moved) == []
     changed = Config.read(None, ["model.faithfulness=2", "train.epochs=7"])
     assert records.differences(record, changed) == ["model.faithfulness=2.0", "train.epochs=7"]
-
-
-def test_a_setting_newer_than_the_record_counts_as_its_default() -> None:
-    record = make_record()
-    del record["settings"]["train"]["margin"]
-    config = Config.read(None, ["model.faithfulness=inf"])
-    assert records.differences(record, config) == []
-    assert records.differences(record, replace(config, train=replace(config.train, margin=2.0))) == ["train.margin=2.0"]
 
 
 def test_intervals_are_students() -> None:

@@ -15,15 +15,12 @@ import torch
 import harmonium
 from harmonium.cli.app import main
 from harmonium.config.settings import Config
-from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.triples import Triples
-from harmonium.data.vocabulary import Vocabulary
+from harmonium.data.graph import SPLITS
 from harmonium.errors import HarmoniumError, Interrupted
 from harmonium.model.harmony import Harmony
 from harmonium.paper import records, tables
 from harmonium.paper import reproduce as script
 from harmonium.paper.density import density
-from harmonium.paper.guises import guises
 from harmonium.paper.reproduce import ANALYSES, reproduce
 from harmonium.paper.rows import CONTROLS, LARGEST_A, RECIPES, paper_rows, published
 from harmonium.run.run import Run
@@ -96,17 +93,6 @@ def test_recipes(name: str) -> None:
     )
     assert faithful.train.loss == ("linear-margin" if row == "hole" else "sampled")
     assert calibrated.train.loss == "sampled"
-
-
-def test_rows_are_in_the_papers_order() -> None:
-    names = [row.name for row in paper_rows("table1", "WN18", ["calibrated"])]
-    assert names == ["distmult", "hdistmult-inf", "hdistmult-3", "hole", "hhole-inf", "hhole-2"]
-    both = paper_rows("htpr", "FB15K", ["faithful", "calibrated"])
-    assert [(row.name, row.variant) for row in both] == [
-        (name, variant) for name in ("htpr-inf", "htpr-1") for variant in ("faithful", "calibrated")
-    ]
-    assert both[0].published == both[1].published
-    assert both[0].published["mrr"] == 0.278
 
 
 def test_another_graph_has_the_rows_of_fb15k_and_nothing_published() -> None:
@@ -220,15 +206,6 @@ def test_what_is_done_is_not_run_again(make, tmp_path: Path, monkeypatch: pytest
     assert [(r["seed"], r["epochs"]) for r in kept] == [(0, 3), (1, 2)]
 
 
-def test_another_graph_of_the_same_name_is_run(make, tmp_path: Path) -> None:
-    make("table1", rows=["distmult"], variant="faithful")
-    other = tmp_path / "other.graph"
-    harmonium.convert(family(50), other)
-    (record,) = make("table1", rows=["distmult"], variant="faithful", dataset=other)
-    assert record["dataset"] == "family"
-    assert record["sizes"][0] == 50
-
-
 def test_the_command_of_a_record_makes_it_again(
     make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,25 +244,6 @@ def test_an_interrupted_run_leaves_no_record_and_continues(make, tmp_path: Path,
     assert not list((tmp_path / "family").rglob("checkpoints"))
 
 
-def test_a_training_with_other_settings_starts_over(make) -> None:
-    few, more = ([*QUICK, "train.checkpoint_every=1", f"train.learning_rate={rate}"] for rate in (0.1, 0.2))
-    steps: list[int] = []
-    with pytest.raises(Interrupted):
-        make("table1", few, rows=["distmult"], variant="faithful", progress=watched([], stop=3))
-    make("table1", more, rows=["distmult"], variant="faithful", progress=watched(steps))
-    assert steps[0] == 1
-
-
-def test_controls_are_recorded_by_composition(make, tmp_path: Path) -> None:
-    made = make("controls", rows=["hole/plain*", "distmult/linear"], seeds=[0, 1])
-    assert [r["row"] for r in made[::2]] == [
-        "hole/plain-fixed-scale", "hole/plain", "hole/plain-free-norm", "distmult/linear",
-    ]  # fmt: skip
-    assert made[-1]["settings"]["model"]["cap"] == 1e-6
-    assert not [file for file in (tmp_path / "family").rglob("*") if file.is_file()]
-    assert "--variant" not in made[0]["command"]
-
-
 def test_every_analysis_uses_one_trained_run(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make("table1", rows=["hhole-1", "hdistmult-50"], variant="calibrated")
     forbid_training(monkeypatch)
@@ -304,31 +262,6 @@ def test_an_analysis_trains_what_it_needs(make, tmp_path: Path) -> None:
     (record,) = make("neighbourhoods", rows=["hdistmult-50"])
     assert record["model"] == "HDistMult"
     assert [r["row"] for r in records.read(tmp_path / "results" / "table1.json")] == ["hdistmult-50"]
-
-
-def test_labelled_facts_beside_the_graph_are_used(make, shelf: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "family"
-    folder.mkdir()
-    for file in (shelf / "family").iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    lines = ["person 0\tnext\tperson 1\t1\n", "person 0\tnext\tperson 9\t-1\n"] * 3
-    for split in ("valid", "test"):
-        (folder / f"classification_{split}.txt").write_text("".join(lines), encoding="utf-8")
-    (record,) = make("classification", dataset=folder, runs=tmp_path / "runs")
-    assert record["source"] == "classification_valid.txt and classification_test.txt"
-    harmonium.convert(harmonium.load(folder), tmp_path / "one.graph")
-    (density_record,) = make("density", dataset=tmp_path / "one.graph", runs=tmp_path / "runs")
-    assert density_record["positives"]["queries"] == 6
-
-
-def test_guises_are_those_that_other_heads_share() -> None:
-    """Entity 0 has four languages spoken by others too; 1 has more, which nobody shares."""
-    shared = [[h, 0, t] for h in (0, 2, 3) for t in (10, 11, 12, 13)]
-    lonely = [[1, 0, t] for t in range(14, 20)]
-    other = [[5, 1, 6], [7, 1, 6]]
-    rows = Triples.from_rows(shared + lonely + other)
-    graph = Graph(Vocabulary([f"e{i}" for i in range(20)]), Vocabulary(["speaks", "near"]), rows, rows[:0], rows[:0])
-    assert guises(graph) == [*(("e0", "speaks", f"e{t}") for t in (10, 11, 12, 13)), ("e5", "near", "e6")]
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,6 @@ def test_no_link_is_dead(page: Path) -> None:
     assert dead == []
 
 
-def test_links_were_found() -> None:
-    assert len(PAGES) > 30
-    assert sum(len(links(page)) for page in PAGES) > 80
-
-
 def test_dead_links_are_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text('# One two (x)\n[a](gone.md) `[b](code.md)` [c](#one-two-x) <a href="x.html">\n', encoding="utf-8")

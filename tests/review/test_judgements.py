@@ -23,11 +23,6 @@ from harmonium.review.precision import ReviewSummary
 from harmonium.review.store import Judgement, ReviewStore, Shown
 from small import make_graph, make_run, untrained
 
-PROV, RDF, RDFS = (
-    "http://www.w3.org/ns/prov#",
-    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
-    "http://www.w3.org/2000/01/rdf-schema#",
-)
 ODD = 'a "quoted", <b>name</b> ü'
 VERDICTS = [
     ("ana", "a", 0.95, "accepted", ""),

@@ -10,7 +10,7 @@ import torch
 from harmonium.answers.calibration.fact_probability import FactCalibration
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
-from harmonium.review.queue import ORDERS, teach_value, use_value
+from harmonium.review.queue import ORDERS
 from harmonium.review.session import Review
 from harmonium.run.run import Run
 from small import fitted, graph_of, ladder, make_graph, make_run
@@ -43,30 +43,6 @@ def take(review: Review, reviewer: str, verdict: str) -> tuple[str, str, str]:
 
 
 # Orders --------------------------------------------------------------------------------------------------------------
-
-
-def test_the_formulas_of_the_orders() -> None:
-    p, k = torch.tensor([0.9, 0.9, 0.1]).double(), torch.tensor([0, 196, 98])
-    assert use_value(p, k, torch.tensor([5, 49, 98])).tolist() == pytest.approx(
-        [0.9 * 0.693147, 0.9 * 4.605170, 0.1 * 4.605170]
-    )
-    values = teach_value(torch.tensor([0.5, 0.5, 0.9, 0.0]).double(), torch.tensor([0, 3, 0, 0]))
-    assert values.tolist() == pytest.approx([0.693147, 0.693147 / 2, 0.325083, 0.0])
-
-
-def test_useful_facts_are_probable_and_far_reaching(run: Run, path: Path) -> None:
-    with (review := open_review(run, path)).store:
-        facts = run.graph.facts()
-        counts = torch.cat([facts.head, facts.tail]).bincount(minlength=run.graph.n_entities)
-        values = []
-        for _ in range(30):
-            offer = review.next("ana")
-            head, _, tail = offer.triple
-            assert offer.known_facts == counts[head] + counts[tail]
-            values.append(offer.shown.probability * float((2.0 + (counts[head] * counts[tail]).sqrt()).log()))
-            review.judge("ana", offer.shown.fact, "rejected")
-        assert values == sorted(values, reverse=True)
-        assert offer.left == 50 - 29
 
 
 def test_teaching_facts_are_uncertain_and_of_relations_of_which_little_was_judged(run: Run, path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.review import database
 from harmonium.review.store import (
     CLAIM_SECONDS,
-    VERDICTS,
     ReviewStore,
     Shown,
     load_judgements,
@@ -143,28 +141,6 @@ def test_a_fact_is_offered_to_one_reviewer_at_a_time(store: ReviewStore) -> None
     assert store.claim("ana", queue[2:]) == queue[2]
 
 
-def test_threads_judge_every_fact_once(store: ReviewStore, path: Path) -> None:
-    queue, names = [shown(f"fact {i}", i + 1) for i in range(60)], [f"reviewer {i}" for i in range(4)]
-    failures = []
-
-    def work(name: str) -> None:
-        try:
-            with ReviewStore.open(path) as mine:  # as a process of its own would
-                mine.add_reviewer(name)
-                while (fact := mine.claim(name, queue)) is not None:
-                    mine.judge(name, fact, random.Random(name).choice(VERDICTS[:2]))
-        except HarmoniumError as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=[name]) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert sorted(each.head for each in store.judgements()) == sorted(each.fact[0] for each in queue)
-
-
 # Killed --------------------------------------------------------------------------------------------------------------
 
 
@@ -204,19 +180,6 @@ def test_a_full_disk_is_an_error_and_what_was_kept_stays(store: ReviewStore, pat
     store.connection.execute("PRAGMA max_page_count = 100000")
     store.judge("ana", shown("b"), "accepted")  # it goes on when there is space again
     assert load_judgements(path)[:-1] == kept and kept[0].head == "a"
-
-
-def test_a_file_that_another_process_writes_is_an_error_after_a_while(store: ReviewStore, path: Path) -> None:
-    store.connection.execute("PRAGMA busy_timeout = 100")
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(HarmoniumError, match="another process has been writing"):
-        store.judge("ana", shown("a"), "accepted")
-    assert store.judgements() == []  # reading does not wait
-    other.execute("ROLLBACK")
-    other.close()
-    store.judge("ana", shown("a"), "accepted")
-    assert len(store.judgements()) == 1
 
 
 # Foreign and damaged files -------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import resource
@@ -13,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,9 +20,7 @@ from torch import Tensor
 import harmonium
 import kills
 from harmonium.errors import HarmoniumError, Interrupted
-from harmonium.run import checkpoint
-from harmonium.run.environment import environment
-from harmonium.runtime import folders, storage
+from harmonium.runtime import folders
 from harmonium.training import train as train_module
 from harmonium.training.state import Progress, TrainingState
 from harmonium.training.train import train
@@ -58,20 +54,6 @@ def test_a_training_killed_at_many_moments_ends_the_same_to_the_byte(tmp_path: P
     result = json.loads(done.stdout)
     assert result["kills"] >= count
     assert (result["different"], result["lost"], result["left"]) == ([], [], [])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_training_stopped_again_and_again_ends_the_same_to_the_byte(kind: str, tmp_path: Path) -> None:
-    """In the middle of an epoch, at its end, before and after a validation, one step after resuming, and when moved."""
-    train(GRAPH, config(kind), tmp_path / "whole")
-    stop(kind, tmp_path / "stopped", 3)
-    for step in (STEPS, 2 * STEPS, 2 * STEPS + 1, 2 * STEPS + 2, 3 * STEPS):
-        with pytest.raises(Interrupted, match=f"continues from step {step}$"):
-            harmonium.resume(tmp_path / "stopped", progress=signal_at(step))
-    (tmp_path / "stopped").rename(tmp_path / "moved")
-    harmonium.resume(tmp_path / "moved")
-    assert outcome(tmp_path / "moved") == outcome(tmp_path / "whole")
-    assert not (tmp_path / "moved" / "checkpoints").exists()
 
 
 # Signals -------------------------------------------------------------------------------------------------------------
@@ -174,21 +156,6 @@ def test_half_written_files_of_a_killed_process_are_removed(stopped: Path) -> No
     assert checkpoints(stopped) == complete
 
 
-@pytest.mark.parametrize("name", ["model.pt", "000001.safetensors", "training.json", "lock.txt"])
-def test_checkpoints_of_another_program_are_never_removed(tmp_path: Path, name: str) -> None:
-    file = tmp_path / "mine" / "checkpoints" / name
-    file.parent.mkdir(parents=True)
-    file.write_text("precious")
-    for call in (
-        lambda: train(GRAPH, config(KINDS[0]), tmp_path / "mine"),
-        lambda: train(GRAPH, config(KINDS[0]), tmp_path / "mine", overwrite=True),
-        lambda: harmonium.resume(tmp_path / "mine"),
-    ):
-        with pytest.raises(HarmoniumError, match=f"{name}: not written by harmonium|no run.json in it"):
-            call()
-        assert [(each.name, each.read_text()) for each in file.parent.iterdir()] == [(name, "precious")]
-
-
 # Resuming ------------------------------------------------------------------------------------------------------------
 
 
@@ -220,16 +187,6 @@ def test_other_settings_and_fewer_epochs_than_are_done_are_refused(tmp_path: Pat
     assert len(harmonium.resume(tmp_path / "mine", ["train.epochs=4"]).history.rows) == 4
 
 
-def test_another_environment_gives_a_warning(
-    stopped: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(checkpoint, "environment", lambda device: environment(device) | {"torch": "9.9"})
-    caplog.clear()
-    harmonium.resume(stopped)
-    (warning,) = caplog.messages
-    assert f"torch {torch.__version__}, now 9.9" in warning
-
-
 # Disks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -251,44 +208,6 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
     assert not list((path / "checkpoints").glob("*.draft"))
     harmonium.resume(path)
     assert outcome(path) == expected
-
-
-@pytest.mark.parametrize("step", [1, 10])
-def test_a_finished_training_that_no_checkpoint_holds_is_written_elsewhere(
-    step: int, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk of the run folder is full from a step on, before the first checkpoint or after it; others are not."""
-    disk, steps, write = tmp_path / "disk", [0], storage.write
-
-    def write_while_there_is_space(path: Path, content: Any) -> storage.FileRecord:
-        if disk in path.parents and steps[-1] >= step:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
-
-    monkeypatch.setattr(storage, "write", write_while_there_is_space)
-    monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(HarmoniumError, match=r"No space left on device\); the finished run was written to") as caught:
-        train(GRAPH, config(KINDS[0]), disk / "mine", progress=lambda now: steps.append(now.step))
-    (elsewhere,) = (tmp_path / "cache" / "rescued").iterdir()
-    assert f"written to {elsewhere} instead" in str(caught.value)
-    assert outcome(elsewhere) == expected
-    assert ("`harmonium resume" in str(caught.value)) == (disk / "mine").exists() == (step == 10)
-    assert not list(disk.glob(".*"))
-
-
-def test_the_space_of_the_finished_run_is_reserved_before_training(tmp_path: Path) -> None:
-    path, reserved = tmp_path / "mine", []
-
-    def progress(now: Progress) -> None:
-        reserved.append((path / "checkpoints" / "reserve").stat().st_blocks * 512)
-
-    for kind in (
-        KINDS[0],
-        "model.composition=distmult train.harmony=after model.entity_dim=40 model.rank=20",
-        "model.entity_dtype=bfloat16",
-    ):
-        train(GRAPH, config(kind), path, overwrite=True, progress=progress)
-        assert reserved[-1] >= sum(file.stat().st_size for file in path.iterdir())
 
 
 @contextlib.contextmanager
@@ -360,23 +279,6 @@ def test_a_damaged_checkpoint_is_skipped(
     assert outcome(stopped) == expected
     warnings = [text for text in caplog.messages if "continuing from the checkpoint before it" in text]
     assert len(warnings) == len(caplog.messages) == file.startswith("000002")
-
-
-@pytest.mark.parametrize("number", [3, 5])
-def test_a_training_of_another_format_is_left_alone(stopped: Path, expected: dict[str, str], number: int) -> None:
-    def set_format(file: str, number: int) -> None:
-        path = stopped / "checkpoints" / file
-        manifest = json.loads(path.read_bytes())
-        del manifest["sha256"]
-        path.write_bytes(storage.manifest_bytes(manifest | {"format": number}))
-
-    set_format("training.json", number)
-    with pytest.raises(HarmoniumError, match=f"run format {number}; .* reads format 4. Use the version"):
-        harmonium.resume(stopped)
-    set_format("training.json", 4)
-    set_format("000002.json", number)
-    harmonium.resume(stopped)
-    assert outcome(stopped) == expected
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------

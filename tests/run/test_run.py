@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +23,8 @@ from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_with_baselines
 from harmonium.evaluation.metrics import METRICS
 from harmonium.model.build import build_model
-from harmonium.run import environment as environment_module
-from harmonium.run.environment import environment
 from harmonium.run.run import History, Run
-from harmonium.runtime import folders, storage, tensor_file
+from harmonium.runtime import storage, tensor_file
 from small import make_graph
 
 FILES = {"run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json"}
@@ -209,16 +205,6 @@ def test_an_impossible_path_is_refused_before_any_work(tmp_path: Path) -> None:
             write(path)
 
 
-@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_a_link_to_a_run_stays_a_link(saved: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
-    link = saved.with_name("link")
-    link.symlink_to("mine")
-    make_run(seed=1).save(link, overwrite=True)
-    assert link.is_symlink() and Run.load(saved).config.train.seed == 1
-    assert {file.name for file in saved.parent.iterdir()} == {"mine", "link"}
-
-
 def fail_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that fails with a full disk from the `number`th call on."""
     calls = iter(range(number))
@@ -242,17 +228,6 @@ def test_a_full_disk_changes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.name for file in saved.parent.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_folders_are_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
-        folder.mkdir()
-        (folder / folder.name).touch()
-    folders.exchange(one, other)
-    assert (one / "other").exists() and (other / "one").exists()
-
-
 def test_leftovers_of_killed_processes_are_removed(saved: Path) -> None:
     dead, alive = ".mine.999999999.draft", f".mine.{os.getppid()}.draft"
     others = {alive, ".mine.draft", ".other.999999999.draft", ".mine.5x"}
@@ -271,14 +246,3 @@ def test_the_manifest_records_how_the_run_was_made(saved: Path) -> None:
     assert {"python", "numpy", "platform", "device"} < manifest["environment"].keys()
     assert (manifest["best_epoch"], manifest["stopped"], manifest["backend"]) == (2, "interrupted in epoch 3", "torch")
     assert set(manifest["files"]) == FILES - {"run.json"}
-
-
-def test_the_commit_is_that_of_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(environment_module, "SOURCE_TREE", tmp_path / "installed")
-    assert "commit" not in environment()
-    tree, author = tmp_path / "tree", ["-c", "user.name=a", "-c", "user.email=a@b"]
-    tree.mkdir()
-    for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "x"]):
-        subprocess.run(["git", "-C", tree, *command], check=True)
-    monkeypatch.setattr(environment_module, "SOURCE_TREE", tree)
-    assert re.fullmatch(r"[0-9a-f]{40}", environment()["commit"])

@@ -127,17 +127,3 @@ def test_a_large_graph_is_shown_by_its_size_alone(run: Run, monkeypatch: pytest.
     monkeypatch.setattr(graphs, "LARGE_GRAPH", 3)
     monkeypatch.setattr(Graph, "categories", None)
     assert "40 entities" in run.graph._repr_html_()
-
-
-def test_printing_in_a_terminal_is_not_disturbed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing of a page or a text reaches stdout."""
-    run.graph._repr_html_()
-    str(run.evaluate())
-    assert capsys.readouterr() == ("", "")
-
-
-def test_frames_and_settings_have_short_reprs_too(run: Run) -> None:
-    assert len(repr(run.config)) < 300 and "train.epochs=3" in repr(run.config)
-    assert len(repr(run.history)) < 100
-    assert len(repr(run.graph.train)) < 100
-    assert isinstance(run.score([FACT]).to_frame(), pl.DataFrame)

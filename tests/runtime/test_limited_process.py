@@ -108,18 +108,3 @@ def test_a_process_that_is_no_longer_needed_ends() -> None:
 def children() -> list[int]:
     text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     return [int(process) for process in text.split()]
-
-
-def test_a_slow_consumer_is_no_deadlock() -> None:
-    messages = call("echo", words=["x" * 30_000] * 3)
-    next(messages)
-    time.sleep(LIMITS.idle + 0.5)
-    assert len(list(messages)) == 2
-
-
-def test_limits_grow_with_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a.nt").write_bytes(b"x" * (1 << 20))
-    (tmp_path / "a.nt.gz").write_bytes(b"x" * (1 << 20))
-    plain, packed = (Limits.of([tmp_path / name], 1 << 28) for name in ("a.nt", "a.nt.gz"))
-    assert plain == Limits((1 << 28) + (64 << 20), 8, (1 << 26) + (300 << 20))
-    assert packed == Limits((1 << 28) + (1280 << 20), 65, plain.output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -79,17 +78,3 @@ def test_a_part_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         storage.write(tmp_path / "file", parts())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_set_aside_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    for smallest in (tensor_file.MAPPED, 1):  # in memory; in a file
-        monkeypatch.setattr(tensor_file, "MAPPED", smallest)
-        tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7)}
-        aside = tensor_file.set_aside(tensors)
-        tensors["a"].zero_()
-        assert aside["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert aside["b"].item() == 7
-    monkeypatch.setenv("TMPDIR", "/proc/nowhere")
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
-    assert torch.equal(tensor_file.set_aside({"a": torch.ones(3)})["a"], torch.ones(3))  # no room there: in memory

@@ -12,7 +12,7 @@ import pytest
 
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
-from harmonium.runtime.written_files import MANIFEST, check_replaceable, replace_files
+from harmonium.runtime.written_files import MANIFEST, replace_files
 
 
 def write(folder: Path, **files: str) -> None:
@@ -33,13 +33,6 @@ def test_only_earlier_files_are_replaced(tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match="c: not written by harmonium"):
         write(tmp_path, c="3")
     assert contents(tmp_path) == {"b": "2", "c": "mine", "d": "2"}
-
-
-def test_a_failed_write_leaves_no_new_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), replace_files(tmp_path / "new") as temporary:
-        (temporary / "a").write_text("half")
-        raise ValueError
-    assert list(tmp_path.iterdir()) == []
 
 
 class Killed(BaseException):
@@ -89,20 +82,6 @@ def test_a_manifest_cannot_name_files_outside_its_folder(tmp_path: Path, name: s
     (folder / MANIFEST).write_bytes(storage.manifest_bytes({"format": 1, "files": files}))
     write(folder, b="2")
     assert (outside.read_text(), (folder / "sub" / "file").read_text()) == ("precious", "precious")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", "1", '{"files": 3}', '{"files": {"a": 1}, "sha256": ""}', "[" * 10_000, "\x00"]
-)
-def test_a_manifest_of_another_program_gives_no_right_to_replace(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    (tmp_path / "a").write_text("mine")
-    with pytest.raises(HarmoniumError, match="a: not written by harmonium"):
-        check_replaceable(tmp_path, {"a"}.__contains__)
-    for name in ("a", "b"):
-        with pytest.raises(HarmoniumError, match="not written by harmonium"):
-            write(tmp_path, **{name: "2"})
-    assert ((tmp_path / MANIFEST).read_text(), (tmp_path / "a").read_text()) == (text, "mine")
 
 
 def test_the_manifest_says_what_was_written(tmp_path: Path) -> None:

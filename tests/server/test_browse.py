@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 import harmonium
-from harmonium.answers.reasons import Reason, find_reasons
+from harmonium.answers.reasons import find_reasons
 from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
-from harmonium.server import missing
 from harmonium.server.explorer import Explorer
-from harmonium.server.missing import MissingFactSearch, ProbableFact, choose_diverse
 from serving import Server, untrained
 from small import graph_of, ladder, make_graph
 
@@ -159,31 +156,6 @@ def test_missing_facts_of_the_graph_are_new_diverse_and_have_reasons(random: Exp
         (reason,) = find_reasons(random.opened.evidence, random.graph.triple(*triple))
         assert fact.reason == reason.text
     assert random.missing(None, 4).facts == reply.facts[:4]
-
-
-def test_a_search_ends_in_time(random: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = MissingFactSearch(random.opened, seconds=-1)
-    assert search.most_interesting([0, 1, 2], 5) == ([], 0)
-    assert search.most_probable(1, 5) == ([], 0)
-    clock = iter(range(10**6))
-    monkeypatch.setattr(missing, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
-    found, searched = dataclasses.replace(search, seconds=3).most_interesting([0, 1, 2], 12)
-    assert searched < 3
-    assert {fact.reason.text for fact in found} - {""}  # the first have reasons
-
-
-def test_a_choice_of_facts_is_diverse() -> None:
-    """The best of every relation come first, an entity is in two facts, and improbable facts are taken last."""
-    fact = [
-        ProbableFact((head, relation, tail), 0.0, probability, Reason("path", 1, ""))
-        for head, relation, tail, probability in (
-            (0, 0, 1, 0.99), (0, 0, 2, 0.98), (0, 0, 3, 0.97), (4, 0, 5, 0.9), (6, 1, 7, 0.8), (8, 2, 9, 0.1),
-        )
-    ]  # fmt: skip
-    assert choose_diverse(fact, 2) == [fact[0], fact[4]]
-    assert choose_diverse(fact, 3) == [fact[0], fact[1], fact[4]]
-    assert choose_diverse(fact, 9) == [fact[0], fact[1], fact[3], fact[4], fact[5]]
-    assert choose_diverse([], 3) == []
 
 
 # Several runs --------------------------------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +185,6 @@ def test_bodies_are_limited_in_size(review: ReviewServer) -> None:
 # Tokens --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_start_gives_new_tokens_to_those_who_are_named(predicted: harmonium.Run, tmp_path: Path) -> None:
-    path = tmp_path / "judged.sqlite"
-    with ReviewServer(predicted, path) as server:
-        old = dict(server.app.issued)
-        assert len(set(old.values())) == 2 and min(map(len, old.values())) >= 32
-        assert not any(token.encode() in path.read_bytes() for token in old.values())
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["judged.sqlite"]  # its log is part of it now
-    with ReviewServer(predicted, path, ("ana",)) as server:
-        for name, status in (("ana", 401), ("ben", 200)):
-            headers = {"Authorization": f"Bearer {old[name]}"}
-            assert server.ask("/api/v1/review/state", headers=headers).status == status
-
-
 def test_reading_stays_open_on_loopback_and_needs_a_token_elsewhere(predicted: harmonium.Run, tmp_path: Path) -> None:
     with ReviewServer(predicted, tmp_path / "a.sqlite") as server:
         assert server.get("info").status == 200
@@ -217,20 +202,3 @@ def test_reading_stays_open_on_loopback_and_needs_a_token_elsewhere(predicted: h
         assert server.ask("/api/v1/review/state", headers=headers).status == 401  # it is no reviewer's
         headers = {"Authorization": f"Bearer {server.app.issued['ana']}"}
         assert server.ask("/api/v1/info", headers=headers).status == 200
-
-
-def test_a_file_of_judgements_that_cannot_be_written_is_named_without_its_path(review: ReviewServer) -> None:
-    fact = review.offer()
-    review.app.app.state.review.review.store.connection.execute("PRAGMA busy_timeout = 100")
-    with closing(sqlite3.connect(review.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        locked = review.judge(fact, "accepted")
-    assert locked.status == 503 and int(locked.headers["retry-after"]) > 0
-    away = review.path.rename(review.path.with_name("away"))
-    gone = review.judge(fact, "accepted")
-    away.rename(review.path)
-    assert gone.status == 400 and "nothing was kept" in gone.json["error"]
-    for reply in (locked, gone):
-        assert "judged.sqlite" in reply.json["error"] and str(review.path.parent) not in reply.json["error"]
-    assert review.read("judgements") == []
-    assert review.judge(fact, "accepted").status == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +14,7 @@ import harmonium
 from harmonium.errors import HarmoniumError
 from harmonium.review.judgements import default_path
 from harmonium.review.store import load_judgements
-from harmonium.runtime.folders import replace_atomically
 from harmonium.server import run_update
-from harmonium.server.run_update import next_folder
 from serving import ReviewServer
 from small import fitted_run, make_graph
 
@@ -177,23 +174,6 @@ def test_a_failed_update_leaves_run_and_judgements_and_can_be_repeated(
         assert review.post("open", {}).status == 400 and review.read("state")["to_add"] == 1
     monkeypatch.setattr(run_update, "apply_judgements", original)
     assert update(review)["state"] == "done"
-
-
-def test_a_folder_is_never_overwritten(folder: Path) -> None:
-    """Neither one that exists when the name is chosen, nor one that another process writes meanwhile."""
-    run = harmonium.Run.load(folder)
-    folder.with_name("demo.update-1").mkdir()
-    folder.with_name("demo.update-2").symlink_to("nowhere")
-    assert next_folder(run).name == "demo.update-3"
-    with (
-        pytest.raises(HarmoniumError, match="cannot be written"),
-        replace_atomically(folder.with_name("taken"), overwrite=False) as temporary,
-    ):
-        run.write_files(temporary)
-        shutil.copytree(folder, folder.with_name("taken"))
-        folder.with_name("taken").joinpath("run.json").write_text("theirs")
-    assert folder.with_name("taken").joinpath("run.json").read_text() == "theirs"
-    assert not list(folder.parent.glob(".taken*"))
 
 
 # Facts by hand -------------------------------------------------------------------------------------------------------

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-
 import pytest
 import torch
 from torch import Tensor
 
 from harmonium.config.settings import Config
 from harmonium.data.triples import Slot
-from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.training.step import TrainingStep
 from small import make_graph
@@ -72,15 +68,6 @@ def test_a_step_is_two_steps_of_adam_on_sums_over_the_batch() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("more", ["", "train.negative_group_size=5", "train.loss=logistic", "model.harmony=false"])
-def test_the_losses_of_the_sides_average_to_the_loss_of_both(more: str) -> None:
-    step = make_step("train.alternate_sides=true", *more.split())
-    sample = step.draw_sample(torch.arange(10))
-    sides = step.parts(sample)
-    assert [list(side.negatives) for side in sides] == [[Slot.HEAD], [Slot.TAIL]]
-    torch.testing.assert_close(torch.stack([step.loss(side) for side in sides]).mean(), step.loss(sample))
-
-
 @pytest.mark.parametrize("alternate", ["false", "true"])
 def test_the_sum_is_the_mean_times_the_queries(alternate: str) -> None:
     gradients = []
@@ -93,45 +80,3 @@ def test_the_sum_is_the_mean_times_the_queries(alternate: str) -> None:
     assert mean_loss == sum_loss  # what the history shows
     assert mean is not None
     torch.testing.assert_close(total, mean * (10 if alternate == "true" else 20))
-
-
-@pytest.mark.parametrize("more", ["train.optimiser=row-adagrad", "train.entity_storage=host", "model.rank=2"])
-def test_sides_alternate_wherever_entities_are_stored(more: str) -> None:
-    """The second update starts from the rows that the first one wrote."""
-    step, count = make_step("train.alternate_sides=true", *more.split()), 0
-    optimiser_step = step.optimiser.step
-    seen = []
-
-    def counted(*arguments: object) -> None:
-        nonlocal count
-        count += 1
-        seen.append(step.model.entity.detach().clone())
-        optimiser_step()
-
-    step.optimiser.step = counted  # type: ignore[method-assign, assignment]
-    before = step.model.entity.detach().clone()
-    indices = [torch.arange(10), torch.arange(10, 20)]
-    for index, following in zip(indices, [indices[1], None], strict=True):
-        step(index, following)
-    assert count == 4
-    assert math.isfinite(step.model.entity.norm().item())
-    if step.row_optimiser is not None:
-        states = [before, *seen]
-        assert all(not torch.equal(one, other) for one, other in pairwise(states))
-
-
-def test_all_entities_cannot_alternate() -> None:
-    with pytest.raises(HarmoniumError, match=r"alternate_sides.*train\.loss=sampled"):
-        make_step("train.alternate_sides=true", "train.loss=full")
-
-
-def test_the_summed_loss_matters_to_adam_where_gradients_are_tiny() -> None:
-    """HDistMult of many dimensions starts with gradients near Adam's epsilon, 1e-8: their sum moves vectors further."""
-    turned = []
-    for reduction in ("mean", "sum"):
-        settings = ["model.composition=distmult", "model.faithfulness=inf", "model.entity_dim=256", *AUTHORS[:2]]
-        step = make_step(*settings, f"train.reduction={reduction}", learning_rate=0.001)
-        before = step.model.entity.detach().clone()
-        step(torch.arange(10))
-        turned.append((step.model.entity - before).abs().mean().item())
-    assert turned[1] > turned[0]

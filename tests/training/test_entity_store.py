@@ -15,11 +15,9 @@ from torch import Tensor
 
 import harmonium
 from harmonium.config.settings import Config
-from harmonium.data.triples import Slot
 from harmonium.model.build import build_model
 from harmonium.training.entity_store import DeviceStore, HostStore
 from harmonium.training.optimisers import RowAdagrad
-from harmonium.training.state import TrainingState
 from harmonium.training.step import TrainingStep
 from small import make_graph
 
@@ -83,19 +81,6 @@ def copied(tensor: Tensor, *how: object, plain: Callable[..., Tensor], **more: o
     return plain(tensor, *how, **more).clone()
 
 
-def test_only_updated_rows_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = []
-    plain = HostStore._read
-    monkeypatch.setattr(HostStore, "_read", lambda self, ids: (reads.append(ids.tolist()), plain(self, ids))[1])
-    store = host_store(torch.zeros(9, 2))
-    store.fetch(torch.tensor([0, 1, 2]))
-    store.prefetch(next_ids := torch.tensor([1, 2, 7]))
-    store.prefetched[1].result()
-    store.apply_gradient(torch.ones(3, 2))
-    assert store.fetch(next_ids).tolist() == [[-0.5, -0.5], [-0.5, -0.5], [0, 0]]
-    assert reads == [[0, 1, 2], [1, 2, 7], [1, 2]]
-
-
 # Training --------------------------------------------------------------------------------------------------------
 
 
@@ -109,14 +94,6 @@ def test_host_storage_gives_the_result_of_device_storage_to_the_byte(more: list[
     assert torch.equal(run.model.relation, expected.model.relation)
     assert run.history.rows[-1]["loss"] == expected.history.rows[-1]["loss"]
     assert run.evaluation.metrics == expected.evaluation.metrics
-
-
-def test_every_step_but_the_first_of_an_epoch_is_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefetched = []
-    plain = HostStore.prefetch
-    monkeypatch.setattr(HostStore, "prefetch", lambda self, ids: (prefetched.append(ids), plain(self, ids))[1])
-    harmonium.train(make_graph(400, 3, (100, 10, 10)), "paper", overrides=SETS)
-    assert len(prefetched) == 3 * (7 - 1)
 
 
 def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
@@ -143,20 +120,6 @@ def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
     assert torch.equal(run.model.relation, expected.model.relation)
 
 
-def test_a_step_other_than_the_announced_one_samples_the_same() -> None:
-    config, graph = Config.read(None, SETS), make_graph(400, 3, (100, 10, 10))
-
-    def losses(announces: bool) -> list[float]:
-        model = build_model(config.model, graph.n_entities, graph.n_relations)
-        state = TrainingState(model, graph.train, config.train)
-        first, second, third, *_ = state.batches()
-        announced = [second, None, first, third] if announces else [None] * 4
-        steps = zip((first, third, second, second), announced, strict=True)
-        return [state.training_step(index, next_index).item() for index, next_index in steps]
-
-    assert losses(True) == losses(False)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("more", [[], ["model.entity_dtype=bfloat16"], ["model.composition=distmult", "train.n3=0.1"]])
 def test_a_gpu_trains_with_a_table_in_host_memory(more: list[str]) -> None:
@@ -172,16 +135,3 @@ def test_a_gpu_trains_with_a_table_in_host_memory(more: list[str]) -> None:
     )
     assert run.history.rows[-1]["loss"] == pytest.approx(expected.history.rows[-1]["loss"], rel=1e-2)
     assert run.evaluation.metrics["mrr"] == pytest.approx(expected.evaluation.metrics["mrr"], abs=0.02)
-
-
-@pytest.mark.parametrize("normalise", ["true", "false"])
-def test_a_bfloat16_table_is_scored_in_blocks(normalise: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config.read(None, ["model.entity_dim=4", "model.entity_dtype=bfloat16", f"model.normalise={normalise}"])
-    graph = make_graph(30, 3)
-    model = build_model(config.model, 30, 3)
-    with torch.no_grad():
-        expected = model.score_slot(Slot.TAIL, graph.test)
-        monkeypatch.setattr("harmonium.model.gradient_graph.CANDIDATES_AT_ONCE", {"cpu": 7})
-        torch.testing.assert_close(model.score_slot(Slot.TAIL, graph.test), expected)
-    true_scores = expected.gather(1, graph.test.tail[:, None])[:, 0]
-    torch.testing.assert_close(true_scores, model.score(graph.test), rtol=1e-4, atol=1e-5)

@@ -18,8 +18,6 @@ from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.run.run import History
-from harmonium.runtime import allocator
-from harmonium.runtime.allocator import keep_freed_memory
 from harmonium.training import fit as fit_module
 from harmonium.training.fit import fit
 from harmonium.training.losses import CONTRASTIVE_LOSSES
@@ -122,15 +120,6 @@ def test_the_same_seed_gives_the_same_parameters_to_the_bit(more: str) -> None:
     assert all(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_the_seed_changes_order_and_negatives_too() -> None:
-    graph = family()
-    one = build_model(settings().model, graph.n_entities, graph.n_relations)
-    other = copy.deepcopy(one)
-    fit(one, graph, settings("train.seed=1"))
-    fit(other, graph, settings("train.seed=2"))
-    assert not torch.equal(one.entity, other.entity)
-
-
 def test_training_without_a_valid_split_runs_to_the_end() -> None:
     graph = dataclasses.replace(family(), valid=EMPTY)
     model, history = trained(graph, settings("train.epochs=30"))
@@ -172,19 +161,6 @@ def test_early_stopping_keeps_the_best_model(metric: str, monkeypatch: pytest.Mo
     assert history.stopped == f"no better {metric} since epoch 4"
     assert has_state(model, states[1])
     assert not has_state(model, states[4])
-
-
-def test_the_last_epoch_is_always_validated(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = fake_validation(monkeypatch, [0.1, 0.2, 0.3])
-    reported: list[dict] = []
-    config = settings("train.epochs=7", "train.evaluate_every=3")
-    model, history = trained(family(), config, on_validation=reported.append)
-    assert [row["epoch"] for row in history.rows if "valid" in row] == [3, 6, 7]
-    assert reported == [history.rows[2], history.rows[5], history.rows[6]]
-    assert history.rows[-1]["valid"] == {"mrr": 0.3}
-    assert (history.best_epoch, history.stopped) == (7, "all epochs done")
-    assert has_state(model, states[2])
-    assert history.seconds == history.rows[-1]["seconds"] > 0
 
 
 def test_validation_takes_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,14 +210,6 @@ def test_a_loss_that_diverges_names_the_learning_rate(loss: str, more: str) -> N
         trained(family(), settings("train.learning_rate=1e38", f"train.loss={loss}", *more.split()))
 
 
-def test_a_norm_above_lambda_stops_training_even_within_one_percent_of_the_cap(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Harmony, "norm", lambda form: 0.9985)
-    with pytest.raises(HarmoniumError, match=r"norm of W became 0.999.* 0.995"):
-        trained(family(), settings("model.cap=0.995", "model.faithfulness=1"))
-
-
 @pytest.mark.parametrize(("size", "norm", "epoch"), [(1e25, "0", 2), (4.0, "2", 1)])
 def test_a_w_outside_its_constraint_stops_training(
     size: float, norm: str, epoch: int, monkeypatch: pytest.MonkeyPatch
@@ -259,23 +227,6 @@ def test_a_w_outside_its_constraint_stops_training(
     model = build_model(config.model, graph.n_entities, graph.n_relations)
     with pytest.raises(HarmoniumError, match=rf"norm of W became {norm},.* 0.75 in epoch {epoch}; lower"):
         fit(model, graph, config, progress)
-
-
-@pytest.mark.parametrize(
-    "more", ["", "model.rank=3", "model.constraint=spectral", "model.rank=3 model.constraint=spectral"]
-)
-def test_training_ends_with_the_norm_of_w_at_its_cap(more: str) -> None:
-    form = trained(family(), settings("train.learning_rate=0.5", *more.split()))[0].form
-    norms = {"frobenius": "fro", "spectral": 2}
-    expected = torch.linalg.matrix_norm(form.matrix().detach().double(), ord=norms[form.constraint]).item()
-    assert form.norm() == pytest.approx(expected, rel=1e-5)
-    assert expected == pytest.approx(form.cap, rel=1e-4)
-
-
-@pytest.mark.parametrize("device", ["tpu", "gpu", "cuda:99", ""])
-def test_a_missing_device_is_named(device: str) -> None:
-    with pytest.raises(HarmoniumError, match=f"device '{device}'"):
-        trained(family(), settings(f'train.device="{device}"'))
 
 
 def failing_step(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -298,24 +249,3 @@ def test_running_out_of_memory_names_what_to_lower(error: Exception, monkeypatch
     failing_step(monkeypatch, error)
     with pytest.raises(HarmoniumError, match=r"out of memory \(.+\); lower train.batch_size"):
         trained(family(), settings())
-
-
-@pytest.mark.parametrize("message", ["value cannot be converted to int64 without overflow", "allocate memory pool"])
-def test_other_errors_are_not_taken_for_lack_of_memory(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_step(monkeypatch, RuntimeError(message))
-    with pytest.raises(RuntimeError, match=message):
-        trained(family(), settings())
-
-
-def test_threads_are_set_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", requested.append)
-    trained(family(), settings("train.epochs=1"))
-    trained(family(), settings("train.epochs=1", "train.threads=3"))
-    assert requested == [3]
-
-
-def test_training_and_ranking_leave_the_allocator_of_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_freed_memory.cache_clear()
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda *_: pytest.fail("changed malloc"))
-    trained(family(), settings("train.epochs=1", "train.evaluate_every=1"))

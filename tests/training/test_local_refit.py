@@ -15,11 +15,9 @@ from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.training.fit import fit
-from harmonium.training.refit import local_refit
 from harmonium.training.refit.extended_model import extend_model, start_entities
-from harmonium.training.refit.forgetting import transport
 from harmonium.training.refit.local_refit import LocalRefit, refit
-from small import family, graph_of, make_graph
+from small import family, make_graph
 
 SETTINGS = [
     "model.composition=complex",
@@ -93,29 +91,6 @@ def test_added_facts_are_learned_and_nothing_else_moves(kind: str) -> None:
     assert all(parameter.requires_grad for parameter in refitted.model.parameters())
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_facts_that_stay_ask_for_nothing_at_the_start(kind: str) -> None:
-    graph, config = make_graph(40, sizes=(150, 0, 0)), config_of(kind)
-    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
-    fewer = replace(graph, train=graph.train[5:])
-    terms = list(
-        LocalRefit(model, change_graph(fewer, with_facts(graph, graph.train[:5]), None), config.train)._terms()
-    )
-    (weight, now), (opposite, then), *_ = terms
-    assert weight == -opposite > 0 and now[0].any()
-    assert all(torch.equal(a, b) for a, b in zip(now, then, strict=True))
-
-
-@pytest.mark.parametrize(("graph", "steps"), [(make_graph(12, sizes=(200, 0, 0)), 6), (family(40), 2)])
-def test_small_dense_graphs_take_more_steps(graph: Graph, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_refit, "STEPS", 2)
-    config, done = config_of("n3"), list[int]()
-    model = build_model(config.model, graph.n_entities, graph.n_relations, seed=0)
-    change = change_graph(graph, None, with_facts(graph, graph.train[:1]))
-    refit(model, change, config.train, done.append)
-    assert sum(done) == steps
-
-
 def test_other_facts_of_moved_entities_keep_their_ranks() -> None:
     graph, config = family(40), config_of("n3")
     changed = torch.arange(len(graph.train)) % 20 == 0
@@ -184,30 +159,6 @@ def test_every_composition_can_be_refitted(composition: str) -> None:
     assert refitted.model.n_entities == 13 and refitted.model.n_relations == 4
 
 
-def test_relations_move_where_they_are_no_more_shared_than_the_entities() -> None:
-    model = build_model(ModelConfig("complex", 4), 12, 30, seed=0)
-    dense, config = (
-        make_graph(12, 30, sizes=(300, 0, 0)),
-        TrainConfig(device="cpu"),
-    )  # 50 facts an entity, 10 a relation
-    change = change_graph(replace(dense, train=dense.train[1:]), with_facts(dense, dense.train[:1]), None)
-    assert LocalRefit(model, change, config).relations.tolist() == dense.train[:1].relation.tolist()
-    sparse = make_graph(300, 2, sizes=(300, 0, 0))  # 2 facts an entity, 150 a relation
-    model = build_model(ModelConfig("complex", 4), 300, 2, seed=0)
-    change = change_graph(replace(sparse, train=sparse.train[1:]), with_facts(sparse, sparse.train[:1]), None)
-    assert not len(LocalRefit(model, change, config).relations)
-
-
-def test_a_part_of_the_entities_competes_in_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_refit, "ALL_CANDIDATES", 100)
-    monkeypatch.setattr(local_refit, "FULL_CANDIDATES", 10)
-    graph, batch = make_graph(200, sizes=(60, 0, 0)), Triples.from_rows([[7, 0, 199]])
-    change = change_graph(replace(graph, train=graph.train[1:]), with_facts(graph, graph.train[:1]), None)
-    model = build_model(ModelConfig("complex", 4), 200, 3, seed=0)
-    candidates = LocalRefit(model, change, TrainConfig(loss="full", device="cpu")).draw_candidates([batch])
-    assert candidates is not None and len(candidates) <= 12 and {7, 199} <= set(candidates.tolist())
-
-
 def test_bfloat16_tables_stay_so() -> None:
     graph = make_graph()
     model = build_model(ModelConfig("distmult", 4, entity_dtype="bfloat16"), 12, 3, seed=0)
@@ -229,14 +180,6 @@ def test_new_entities_start_where_their_like_are() -> None:
     vectors, train = model.entities(), graph.train
     expected = vectors[train.head[train.relation == 1]].mean(0) + vectors[train.tail[train.relation == 2]].mean(0)
     torch.testing.assert_close(start_entities(model, change)[0], expected / 2)
-
-
-def test_all_facts_can_be_replaced() -> None:
-    graph = make_graph()
-    model = build_model(ModelConfig("complex", 4), 12, 3, seed=0)
-    change = change_graph(graph, graph_of("a b c"), with_facts(graph, graph.facts()))
-    refitted = refit(model, change, TrainConfig(device="cpu"))
-    assert len(refitted.model.entity) == 14 and refitted.model.entity.isfinite().all()
 
 
 def test_a_change_of_false_facts_alone_moves_nothing() -> None:
@@ -265,11 +208,3 @@ def test_scores_of_removed_facts_without_the_gradients_of_others(normalise: bool
         torch.testing.assert_close(scores, plain)
         gradients = [torch.autograd.grad(s.square().sum(), local.rows, retain_graph=True) for s in (scores, plain)]
         torch.testing.assert_close(*gradients)
-
-
-def test_values_keep_their_quantile() -> None:
-    source, target = torch.arange(101.0)[None], torch.arange(101.0)[None] * 10 - 500
-    values = torch.tensor([[0.0, 50.0, 100.0, 1000.0]])
-    torch.testing.assert_close(
-        transport(values, source, target), torch.tensor([[-500.0, 0.0, 490.0, 500.0]]), atol=10, rtol=0
-    )

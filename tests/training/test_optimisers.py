@@ -42,26 +42,6 @@ def test_rowwise_adagrad_is_a_plain_loop() -> None:
     torch.testing.assert_close(table, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [RowAdam, RowAdagrad, RowwiseAdagrad])
-def test_a_row_optimiser_continues_from_its_state(kind: type) -> None:
-    table = torch.ones(9, 3, dtype=torch.float64)
-    first = kind(table, RATE)
-    first.step(torch.tensor([2, 7]), torch.ones(2, 3, dtype=torch.float64))
-    again = kind(table.clone(), RATE)
-    again.load_state_dict(first.state_dict())
-    for optimiser in (first, again):
-        optimiser.step(torch.tensor([2, 5]), torch.ones(2, 3, dtype=torch.float64))
-    assert first.table.equal(again.table)
-
-
-def test_the_state_of_a_bfloat16_table_is_float32() -> None:
-    table = torch.zeros(3, 2, dtype=torch.bfloat16)
-    optimiser = RowAdagrad(table, torch.tensor(0.1), torch.Generator().manual_seed(0))
-    assert optimiser.state["squares"].dtype == torch.float32
-    optimiser.step(torch.tensor([1]), torch.tensor([[1.0, -2.0]]))
-    torch.testing.assert_close(table[1].float(), torch.tensor([-0.1, 0.1]), rtol=2**-7, atol=0)
-
-
 def test_capturable_adagrad_is_torchs() -> None:
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(5, 2, generator=generator)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from harmonium.data.triples import Triples
-from harmonium.training.refit.replay import UNIFORM, Cycle, Replay, degrees
+from harmonium.training.refit.replay import UNIFORM, Cycle, Replay
 from small import make_graph
 
 
@@ -34,19 +34,8 @@ def test_nothing_is_replayed_where_no_fact_stays() -> None:
     assert not len(Replay(changed[:0], changed, 4, torch.Generator().manual_seed(0)).draw(10))
 
 
-def test_own_weights_of_facts_count() -> None:
-    facts = Triples(torch.tensor([0, 1]), torch.tensor([0, 0]), torch.tensor([1, 0]), torch.tensor([0.5, 1.5]).double())
-    replay = Replay(facts, facts[:0], 2, torch.Generator().manual_seed(0))
-    drawn = replay.draw(20)
-    assert drawn.weights().tolist() == [0.5 if head == 0 else 1.5 for head in drawn.head.tolist()]
-
-
 def test_a_cycle_draws_every_position_once_before_any_again() -> None:
     cycle = Cycle(10, torch.Generator().manual_seed(0))
     drawn = torch.cat([cycle.draw(5) for _ in range(6)])
     assert drawn.bincount().tolist() == [3] * 10
     assert len(cycle.draw(64)) == 10 and len(Cycle(0, torch.Generator()).draw(5)) == 0
-
-
-def test_degrees_count_both_ends() -> None:
-    assert degrees(Triples.from_rows([[0, 0, 1], [1, 0, 1]]), 3).tolist() == [1, 3, 0]

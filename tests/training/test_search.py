@@ -20,7 +20,7 @@ from harmonium.run.run import Run
 from harmonium.run.selection import Selection
 from harmonium.training.fit import fit
 from harmonium.training.search import held_out, search, sizes
-from harmonium.training.search.held_out import held_out_parts, is_better
+from harmonium.training.search.held_out import held_out_parts
 from harmonium.training.search.search import select
 from harmonium.training.search.space import Search, with_settings
 from small import family, graph_of, make_graph
@@ -159,25 +159,6 @@ def test_a_graph_with_many_entities_is_trained_with_sampled_negatives(monkeypatc
     assert config.train.loss == "full" and {c.train.loss for c in trained} == {"sampled"}
 
 
-def test_few_entities_are_never_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate(monkeypatch, peak, epoch_seconds=60.0)
-    base = with_settings(BASE, {"train.loss": "full"})
-    config, _ = select(base, make_search(large={"train.loss": "sampled", "train.negatives": 20}), family())  # of 40
-    assert config.train.loss == "full"
-
-
-def test_a_failed_trial_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quality(config: Config) -> float:
-        if config.model.composition == "distmult":
-            raise harmonium.HarmoniumError("the loss became nan")
-        return peak(config)
-
-    simulate(monkeypatch, quality)
-    config, selection = select(BASE, make_search(choices=CHOICES), family())
-    assert config.model.composition == "complex"
-    assert [trial.error for trial in selection.trials if trial.mrr is None] == ["the loss became nan"]
-
-
 def test_few_validation_facts_are_joined_by_parts_of_train() -> None:
     graph = family()  # 10 validation facts
     parts = held_out_parts(graph, 0)
@@ -192,19 +173,6 @@ def test_few_validation_facts_are_joined_by_parts_of_train() -> None:
     assert len(only.facts) == held_out.MAX_HELD_OUT
 
 
-def test_better_means_by_more_than_noise() -> None:
-    best = torch.rand(1000, generator=torch.Generator().manual_seed(0))
-    assert is_better(best + 0.01, best) and not is_better(best, best) and not is_better(best - 0.01, best)
-    noise = torch.randn(1000, generator=torch.Generator().manual_seed(1))
-    assert not is_better(best + noise - noise.mean() + 1e-6, best)
-    assert is_better(best, None)
-
-
-def test_a_search_names_only_settings() -> None:
-    with pytest.raises(harmonium.HarmoniumError, match=r"'train\.n4', which is no setting"):
-        select(BASE, make_search(large={"train.n4": 1}, choices={"train.n4": [1.0]}), family())
-
-
 def test_every_preset_trains_a_model_that_is_kept_with_its_selection(tmp_path: Path) -> None:
     """For real, with a budget of seconds."""
     for preset in presets():
@@ -217,12 +185,6 @@ def test_every_preset_trains_a_model_that_is_kept_with_its_selection(tmp_path: P
         assert (run.selection is not None) == searches
         if run.selection:
             assert Selection.from_json(json.loads(json.dumps(run.selection.to_json()))) == run.selection
-
-
-def test_the_default_is_better_than_the_frequency_baseline_on_a_small_graph() -> None:
-    run = harmonium.train(family(), minutes=0.2)
-    assert run.evaluation and run.metrics["mrr"] > 3 * run.evaluation.baselines["frequency"]["mrr"]
-    assert run.selection and run.selection.settings["model.composition"] in ("complex", "distmult")
 
 
 def test_resuming_keeps_the_selection(tmp_path: Path) -> None:

@@ -15,21 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import harmonium
 from harmonium import Run
 from harmonium.config.settings import Config
-from harmonium.data.datasets import load
-from harmonium.data.triples import Slot
-from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
 from harmonium.runtime.distributed import World
-from harmonium.training.initial_vectors import import_embeddings
-from harmonium.training.state import TrainingState
-from harmonium.training.step import batch_shard
 from harmonium.training.train import _holds_training
 
 SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=128", "train.negatives=4", "train.evaluate_every=2"]
@@ -186,56 +179,7 @@ def test_processes_with_different_settings_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.network
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        _, err = finish(one_of_two(port, 0, *train_command(tmp_path / "run", SETS)), code=2)
-    assert f"port {port} is in use" in err
-    assert "--master-port" in err
-    assert "Traceback" not in err
-
-
-@with_processes
-def test_two_launchers_train_together(tmp_path: Path) -> None:
-    """As on two machines, here over the loopback device."""
-    endpoint, running = f"--rdzv-endpoint=127.0.0.1:{free_port()}", []
-    for number in (0, 1):
-        launcher = [endpoint, "--rdzv-backend=c10d", "--nnodes=2", "--local-addr=127.0.0.1"]
-        launcher += [f"--rdzv-conf=is_host={int(number == 0)}"]
-        command = train_command(tmp_path / "run", [*SETS, "train.epochs=1"])
-        running.append(torchrun(*command, processes=1, launcher=launcher, env={"GLOO_SOCKET_IFNAME": "lo"}))
-    for process in running:
-        finish(process)
-    assert len(Run.load(tmp_path / "run").history.rows) == 1
-
-
 # Without processes -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
-@pytest.mark.parametrize("negatives", [2, 64])  # updates by rows, and dense ones
-def test_a_process_of_two_holds_about_half_of_the_state(optimiser: str, negatives: int) -> None:
-    graph = load("atlas")
-    overrides = ["model.initialisation=paper", f"train.optimiser={optimiser}", f"train.negatives={negatives}"]
-    config = Config.read(None, [*overrides, "train.batch_size=64"])
-
-    def sharded_state(world: World | None) -> tuple[int, set[str]]:
-        model = build_model(config.model, graph.n_entities, graph.n_relations, 0, world)
-        state = TrainingState(model, graph.train, config.train)
-        if state.training_step.row_optimiser is None:  # a dense optimiser makes its state in the first step
-            model.entity.grad = torch.zeros_like(model.entity)
-            state.training_step.optimiser.step()
-        tensors = {"model.entity": model.entity}
-        tensors |= {f"optimiser.{name}": value for name, value in state.training_step.state_dict().items()}
-        return sum(tensors[name].numel() for name in state.sharded), state.sharded
-
-    (everything, names), (half, same_names) = sharded_state(None), sharded_state(World(1, 2))
-    assert names == same_names
-    assert len(names) == {"adam": 3, "adagrad": 2}[optimiser]
-    assert half <= 0.6 * everything
 
 
 @pytest.mark.parametrize("n", [1, 7, DRAWN_ROWS, 2 * DRAWN_ROWS + 5])
@@ -253,31 +197,6 @@ def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: 
         shards.append(torch.empty(rows.stop - rows.start, 3))
         draw_rows(shards[-1], n, rows, torch.Generator().manual_seed(1), is_xavier=is_xavier)
     assert torch.equal(torch.cat(shards), whole)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("n", [1, 4, 5, 17])
-def test_the_shards_of_a_batch_cover_it_and_their_weights_add_up(n: int, size: int) -> None:
-    batch, negatives = load("atlas").train[:n], {Slot.TAIL: torch.arange(n)[:, None]}
-    shards = [batch_shard(World(rank, size), batch, negatives) for rank in range(size)]
-    assert sum(weight for weight, _, _ in shards) == pytest.approx(1)
-    assert torch.cat([ids[Slot.TAIL][:, 0] for weight, _, ids in shards if weight]).tolist() == list(range(n))
-    assert all(len(triples) == len(ids[Slot.TAIL]) > 0 for _, triples, ids in shards)
-
-
-def test_imported_vectors_reach_the_process_that_holds_their_entity(tmp_path: Path) -> None:
-    graph = load("atlas")
-    config = Config.read(None, ["model.initialisation=paper", "model.entity_dim=4"])
-    names = [graph.entities.ids[i] for i in (0, graph.n_entities - 1)]
-    vectors = np.arange(8, dtype=np.float32).reshape(2, 4)
-    np.savez(tmp_path / "start.npz", entity_names=np.array(names), entity_vectors=vectors)
-    for rank, row in ((0, 0), (1, -1)):
-        model = build_model(config.model, graph.n_entities, graph.n_relations, 0, World(rank, 2))
-        before = model.entity.detach().clone()
-        import_embeddings(model, graph, tmp_path / "start.npz")
-        assert model.entity[row].tolist() == vectors[rank].tolist()
-        before[row] = model.entity[row].detach()
-        assert torch.equal(model.entity, before)
 
 
 def test_a_restart_continues_only_the_same_training(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harmonium.config.settings import Config, ModelConfig, TrainConfig
+from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
-from harmonium.data.triples import Slot, Triples
+from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.evaluation import evaluate_scorer
@@ -19,7 +19,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.runtime.distributed import World
 from harmonium.training import step as step_module
 from harmonium.training.fit import fit
-from harmonium.training.step import TrainingStep, updates_rows
+from harmonium.training.step import TrainingStep
 from small import family, make_graph
 
 FEW = ["train.batch_size=8", "train.negatives=3"]  # so that a step uses less than half of 150 entities
@@ -55,39 +55,6 @@ def assert_close(one: GradientGraph, other: GradientGraph) -> None:
 # Options ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["sampled", "full", "linear-margin"])
-@pytest.mark.parametrize("more", ["", "model.harmony=false", "model.reciprocal=true model.rank=4"])
-def test_relation_prediction_teaches_relations(loss: str, more: str) -> None:
-    graph, losses = family(), []
-    for weight in (0, 5):
-        config = settings(f"train.loss={loss}", f"train.relation_prediction={weight}", *more.split())
-        model = after_steps(graph, config, 12).model
-        losses.append(model.scorer().for_batch(graph.train).relation_cross_entropy().item())
-    assert losses[1] < 0.9 * losses[0]
-
-
-@pytest.mark.parametrize("more", ["", "model.rank=4", "model.constraint=spectral", "train.loss=full"])
-def test_dropout_changes_training_and_nothing_else(more: str) -> None:
-    graph, config = family(), settings("model.dropout=0.3", "train.epochs=25", *more.split())
-    model, again = trained(graph, config), trained(graph, config)
-    without = trained(graph, settings("train.epochs=25", *more.split()))
-    assert model.form.mask is None
-    assert torch.equal(model.form.free, again.form.free)
-    assert not torch.equal(model.form.free, without.form.free)
-    assert evaluate_scorer(model, graph).metrics["mrr"] > 0.8
-
-
-@pytest.mark.parametrize("term", ["n3", "f2", "dura"])
-@pytest.mark.parametrize("more", ["", "model.harmony=false train.loss=full", "model.reciprocal=true model.rank=4"])
-def test_regularisers_shrink_vectors(term: str, more: str) -> None:
-    graph = dataclasses.replace(family(), valid=Triples.from_rows([]))
-    free, regularised = (
-        trained(graph, settings("model.normalise=false", "train.epochs=20", f"train.{term}={weight}", *more.split()))
-        for weight in (0, 1)
-    )
-    assert regularised.entity.norm() < 0.7 * free.entity.norm()
-
-
 @pytest.mark.parametrize("term", ["vector_dropout=0.2", "composed_dropout=0.2", "label_smoothing=0.1"])
 @pytest.mark.parametrize(
     "more",
@@ -118,14 +85,6 @@ def test_terms_that_do_not_fit_the_model_or_the_loss_are_refused(more: str, mess
         TrainingStep(model, family().train, config.train, torch.Generator())
 
 
-@pytest.mark.parametrize("name", ["vector_dropout", "composed_dropout"])
-def test_dropout_on_queries_is_for_one_process(name: str) -> None:
-    config = settings(f"train.{name}=0.1", "model.initialisation=paper")
-    model = build_model(config.model, 40, 3, 0, World(0, 2))
-    with pytest.raises(HarmoniumError, match=f"train.{name} is for a single process"):
-        TrainingStep(model, family().train, config.train, torch.Generator())
-
-
 @pytest.mark.parametrize("more", ["optimiser=row-adagrad", "negative_group_size=8"])
 def test_settings_for_large_graphs_learn_on_small_ones(more: str) -> None:
     base = ["model.entity_dim=16", "model.rank=4", "train.learning_rate=0.05"]
@@ -148,13 +107,6 @@ def test_the_full_softmax_needs_the_whole_table(setting: str) -> None:
 # Updates row by row ----------------------------------------------------------------------------------------------
 
 
-def test_rows_are_updated_where_a_step_uses_less_than_half_of_them() -> None:
-    model = build_model(ModelConfig("hole", 4), 150, 3)
-    assert updates_rows(model, TrainConfig(batch_size=8, negatives=3))
-    for more in ({"negatives": 99}, {"loss": "full"}):
-        assert not updates_rows(model, TrainConfig(**({"batch_size": 8, "negatives": 3} | more)))
-
-
 @pytest.mark.parametrize("composition", ["hole", "complex"])
 @pytest.mark.parametrize(
     "more",
@@ -173,14 +125,6 @@ def test_adagrad_by_rows_is_dense_adagrad(composition: str, more: str, monkeypat
     assert touched.row_optimiser is not None
     assert dense.row_optimiser is None
     assert_close(touched.model, dense.model)
-
-
-def test_adam_by_rows_learns() -> None:
-    graph = family(generations=400)
-    config = settings("train.batch_size=16", "train.negatives=4", "train.epochs=15", "train.learning_rate=0.1")
-    model = trained(graph, config)
-    assert updates_rows(model, config.train)
-    assert evaluate_scorer(model, graph).metrics["mrr"] > 0.5
 
 
 @pytest.mark.parametrize("reciprocal", ["true", "false"])

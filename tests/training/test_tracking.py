@@ -77,21 +77,6 @@ def test_tensorboard_files_hold_the_values(tmp_path: Path) -> None:
     assert logged[2, "loss"] == pytest.approx(wanted[2, "loss"])
 
 
-def test_wandb_gets_settings_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged, ended = {}, []
-
-    def log(values: dict[str, float], step: int) -> None:
-        logged.update({(step, name): value for name, value in values.items()})
-
-    def init(project: str, config: dict[str, Any]) -> SimpleNamespace:
-        assert (project, config["model.entity_dim"], config["data"]) == ("mine", 8, "family")
-        return SimpleNamespace(log=log, finish=lambda: ended.append(True))
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    assert expected(train("wandb:mine")) == logged
-    assert ended == [True]
-
-
 def test_mlflow_gets_names_that_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     logged, calls = {}, []
 
@@ -145,15 +130,3 @@ def test_an_unusable_tracker_is_refused_before_training(tmp_path: Path, monkeypa
     (tmp_path / "file").write_text("")
     with pytest.raises(harmonium.HarmoniumError, match="--track csv:"):
         train(f"csv:{tmp_path / 'file' / 'log.csv'}")
-
-
-def test_files_of_others_and_of_the_run_folder_are_no_target(tmp_path: Path) -> None:
-    table = tmp_path / "mine.csv"
-    table.write_text("name,salary\n")
-    with pytest.raises(harmonium.HarmoniumError, match=r"mine\.csv: exists and was not written by --track"):
-        train(f"csv:{table}")
-    assert table.read_text() == "name,salary\n"
-    for target in (f"csv:{tmp_path}/run/log.csv", f"tensorboard:{tmp_path}/run"):
-        with pytest.raises(harmonium.HarmoniumError, match="lies in the run folder"):
-            train(target, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()

@@ -40,14 +40,6 @@ def test_the_final_evaluation_uses_a_split_that_exists() -> None:
     assert not harmonium.train(dataclasses.replace(family(), valid=EMPTY, test=EMPTY), settings()).evaluation
 
 
-def test_a_run_remembers_its_graph(write_folder) -> None:
-    folder = write_folder({"train.txt": "a\tr\tb\nb\tr\tc\nc\tr\ta\n"})
-    for data in (str(folder), folder):
-        assert harmonium.train(data, settings()).config.data == str(folder)
-    assert harmonium.train(config=settings(f"data={folder}")).config.data == str(folder)
-    assert harmonium.train(family(), settings()).config.data == "family"
-
-
 def test_overrides_change_a_config() -> None:
     run = harmonium.train(family(), settings("train.seed=3"), overrides=["train.epochs=2"])
     assert run.config == settings("train.seed=3", "train.epochs=2", "data=family")
@@ -78,17 +70,6 @@ def test_bfloat16_vectors_are_trained_saved_and_loaded(optimiser: str, tmp_path:
     vectors = read.model.entities()
     assert vectors.dtype == torch.float32
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(40))
-
-
-def test_bfloat16_learns_as_well_as_float32() -> None:
-    """By the loss; benchmarks/bench_rounding.py looks at metrics."""
-    more = ["model.entity_dim=16", "train.epochs=25", "train.evaluate_every=25", "model.rank=4"]
-    low, full = (
-        [row["loss"] for row in harmonium.train(family(), settings(*BFLOAT16, *more, kind)).history.rows]
-        for kind in ("model.entity_dtype=bfloat16", "model.entity_dtype=float32")
-    )
-    assert low[-1] == pytest.approx(full[-1], rel=0.05)
-    assert low[-1] < 0.9 * low[0]
 
 
 @pytest.mark.parametrize("harmony", ["joint", "after", "optional"])

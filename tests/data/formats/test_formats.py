@@ -63,19 +63,6 @@ def test_splits_share_ids_in_order_of_first_appearance(write_folder) -> None:
     assert graph.test.to_rows().tolist() == [[4, 2, 1]]
 
 
-def test_names_files_give_labels(write_folder) -> None:
-    files = {
-        "train.txt": "Q72\tP17\tQ39\nQ90\tP17\tQ142\n",
-        "entity_names.tsv": "Q39\tSwitzerland\nQ72\tZürich\nQ72\tsecond name\nQ64\tBerlin\n",
-        "relation_names.tsv": "P17\tcountry\n",
-    }
-    graph = load(write_folder(files))
-    assert graph.entities.ids == ["Q72", "Q39", "Q90", "Q142"]
-    assert graph.entities.labels == ["Zürich", "Switzerland", "Q90", "Q142"]
-    assert graph.names_of(graph.train)[0] == ("Zürich", "country", "Switzerland")
-    assert load(write_folder({"train.txt": FACTS}, "bare")).entities.labels is None
-
-
 def test_repeated_triples_are_dropped_and_counted(write_folder) -> None:
     folder = write_folder({"train.txt": FACTS * 3 + "a\tr\tb\n", "valid.txt": "a\tr\tb\n", "test.txt": "b\tr\ta\n" * 2})
     graph = load(folder)
@@ -102,14 +89,6 @@ def test_openke_ids_are_head_tail_relation(write_folder, newline: str) -> None:
     assert graph.names_of(graph.train) == [("Bern", "near", "New York"), ("Paris", "likes", "Bern")]
     assert graph.names_of(graph.test) == [("New York", "likes", "Paris")]
     assert len(graph.valid) == 0
-
-
-def test_openke_may_be_separated_by_spaces_and_have_labels(write_folder) -> None:
-    files = OPENKE | {"train2id.txt": "3\n0\t2\t1\n0\t2\t1\n1\t0\t0\n"}
-    spaced = {file: text.replace("New York", "NY").replace("\t", " ") for file, text in files.items()}
-    graph = load(write_folder(spaced | {"entity_names.tsv": "Bern\tBerne\n"}))
-    assert graph.names_of(graph.train) == [("Berne", "near", "NY"), ("Paris", "likes", "Berne")]
-    assert [note.count for note in graph.notes] == [1]
 
 
 # LibKGE ----------------------------------------------------------------------------------------------------------

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,9 @@ from typing import Any
 import pytest
 
 import harmonium
-from bolt_stub import VERSION, Bolt, bolt_server, listening, node, relationship
+from bolt_stub import VERSION, Bolt, bolt_server, listening
 from graph_checks import facts
 from harmonium.data.datasets import graph_name, is_server, load
-from harmonium.data.formats.neo4j import bolt_session
 from harmonium.data.formats.neo4j import server as neo4j_server
 from harmonium.data.formats.neo4j.address import Neo4jAddress, quoted, without_user
 from harmonium.errors import HarmoniumError
@@ -55,21 +52,6 @@ def test_an_address_has_a_database_and_options() -> None:
     assert graph_name("bolt://localhost:7687/my%2Fmovies?id=x") == "my_movies"
     assert graph_name("bolt://localhost:7687") == "localhost"
     assert is_server("bolt+ssc://h") and is_server("sparql:http://x") and not is_server("bolt.csv")
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("bolt://", "no address of a Neo4j server"),
-        ("bolt://host:port", "no address of a server"),
-        ("bolt://host?color=red", "'color' is no option"),
-        ("bolt://host?id=a,b", "id= is one property"),
-        ("bolt://host?name=", "'name' is no option"),
-    ],
-)
-def test_other_addresses_are_errors(address: str, message: str) -> None:
-    with pytest.raises(HarmoniumError, match=message):
-        load(address)
 
 
 @pytest.mark.parametrize(
@@ -113,31 +95,6 @@ def test_a_neo4j_stub_is_read_with_names_and_credentials(monkeypatch: pytest.Mon
     assert server.credentials[0]["principal"] == "me"
 
 
-def test_a_query_may_return_nodes_and_relationships() -> None:
-    people = [node(0, ["Person"], {"name": "Ada", "key": 7}), node(1, ["Person"], {"title": "Bob", "key": "b"})]
-    rows = [[people[0], relationship(5, 0, 1, "KNOWS", {}), people[1]]]
-    with bolt_server(lambda query, parameters: (["n", "r", "m"], rows)) as server:
-        graph = read(f"{server.address}?id=key", query="MATCH (n)-[r]->(m) RETURN n, r, m")
-        assert facts(graph, "train") == [("7", "KNOWS", "b")]
-        assert graph.names_of(graph.train) == [("Ada", "KNOWS", "Bob")]
-    assert server.queries == ["MATCH (n)-[r]->(m) RETURN n, r, m"]
-
-
-def test_rows_that_are_no_facts_are_errors_or_skipped() -> None:
-    rows = [*ROWS, [None, "R", "4:x:1", None, None]]
-    with bolt_server(lambda query, parameters: (COLUMNS, rows)) as server:
-        with pytest.raises(HarmoniumError, match="row 5: the head is empty"):
-            read(server.address)
-        graph = read(server.address, on_bad="skip")
-    assert len(graph.train) == 4 and "skipped 1 row" in str(graph.notes[0])
-    lists = [[["a", "list"], "r", "x", None, None]]
-    with (
-        bolt_server(lambda query, parameters: (COLUMNS, lists)) as server,
-        pytest.raises(HarmoniumError, match="a list is no name"),
-    ):
-        read(server.address)
-
-
 def test_errors_of_the_server_name_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(query: str, parameters: dict[str, Any]) -> Any:
         raise ValueError("Invalid input 'X'\nat line 2")
@@ -175,29 +132,6 @@ def test_errors_of_the_server_name_the_address(monkeypatch: pytest.MonkeyPatch) 
 def test_internal_addresses_are_not_reached(host: str) -> None:
     with pytest.raises(HarmoniumError, match="is an internal address.*--allow-internal"):
         load(f"bolt://{host}:9")
-
-
-def test_a_routing_table_cannot_lead_to_internal_addresses() -> None:
-    """The check looks at every connection, not at the address that was given."""
-    refused = bolt_session._guard_connections  # in this process it could not be undone
-    code = """
-import socket
-from harmonium.data.formats.neo4j.bolt_session import _guard_connections
-
-refused = _guard_connections("neo4j://public.example")
-for address in (("127.0.0.1", 9), ("::1", 9, 0, 0), "/tmp/socket"):
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if len(address) == 4 else socket.AF_INET
-    try:
-        socket.socket(family).connect(address)
-    except ValueError as error:
-        print(error)
-print(len(refused))
-"""
-    import subprocess
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60)
-    assert callable(refused) and done.stdout.count("neo4j://public.example: ") == 3, done.stderr
-    assert done.stdout.splitlines()[-1] == "3"
 
 
 def after_handshake(content: bytes, endless: bool = False) -> Callable[[socket.socket], None]:

@@ -58,14 +58,6 @@ def test_rdf_facts_and_names(turtle: Path) -> None:
     assert graph.name == "swiss"
 
 
-@pytest.mark.parametrize(
-    ("language", "names"),
-    [("de", ["Zürich", "Switzerland"]), ("IT", ["Zurigo", "Switzerland"]), ("fr", ["Zurich", "Suisse"])],
-)
-def test_rdf_labels_by_language(turtle: Path, language: str, names: list[str]) -> None:
-    assert whole(turtle, language=language).entities.labels[:2] == names
-
-
 def test_rdf_literals_may_be_kept(turtle: Path, tmp_path: Path) -> None:
     graph = whole(turtle, literals="keep")
     assert len(graph.train) == 5 and [note.kind for note in graph.notes] == ["line breaks"]
@@ -93,12 +85,6 @@ def test_rdf_folders_and_named_graphs_have_splits(write_folder) -> None:
     quads = a.replace(" .", " <urn:harmonium:split:train> .") + b.replace(" .", " <urn:harmonium:split:valid> .")
     graph = load(write_folder({"f.nq": quads + "<a:c> <a:r> <a:a> <http://any.other/graph> .\n"}) / "f.nq")
     assert [len(getattr(graph, split)) for split in SPLITS] == [2, 1, 0]
-
-
-def test_rdf_without_pyoxigraph_says_what_to_install(turtle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyoxigraph", None)
-    with pytest.raises(HarmoniumError, match=r"pip install 'harmonium\[rdf\]'"):
-        load(turtle)
 
 
 @pytest.mark.parametrize(
@@ -172,17 +158,6 @@ def test_sparql_pages_make_one_graph(endpoint: str, page: int) -> None:
     assert encode(source).notes == ()
 
 
-def test_sparql_queries_of_your_own(endpoint: str) -> None:
-    query = f"SELECT ?o ?s ('x' AS ?z) ?p {{ ?s ?p ?o FILTER(?p = <{BASE}capitalOf>) }}"
-    assert facts(whole(f"sparql:{endpoint}", query=query, allow_internal=True)) == [(Q72, f"{BASE}capitalOf", Q39)]
-    limited = "SELECT ?a ?b ?c { ?a ?b ?c FILTER(isIRI(?c)) } LIMIT 1"
-    assert len(whole(f"sparql:{endpoint}", query=limited, allow_internal=True).train) == 1
-    unordered = sparql.read(
-        f"sparql:{endpoint}", Options(query=limited.removesuffix("LIMIT 1"), allow_internal=True), page=1
-    )
-    assert unordered.notes[0].kind == "unordered pages"
-
-
 WRONG_QUERIES = {
     "SELECT ?x WHERE {": "the endpoint answers 400 ",
     "SELECT ?s ?o { ?s ?p ?o }": "found 2 columns, expected 3",
@@ -196,15 +171,6 @@ WRONG_QUERIES = {
 def test_a_wrong_query_is_explained(endpoint: str, query: str, message: str) -> None:
     with pytest.raises(HarmoniumError, match=message):
         load(f"sparql:{endpoint}", query=query, allow_internal=True)
-
-
-def test_a_wrong_endpoint_is_explained(endpoint: str) -> None:
-    with pytest.raises(HarmoniumError, match="the endpoint answers 404"):
-        load(f"sparql:{endpoint}/nothing", allow_internal=True)
-    with pytest.raises(HarmoniumError, match="expected sparql:http://host/path"):
-        load("sparql:nowhere")
-    with pytest.raises(HarmoniumError, match="cannot be reached"):
-        load("sparql:http://127.0.0.1:9/query", allow_internal=True)
 
 
 # Blank nodes and keys ------------------------------------------------------------------------------------------------

@@ -6,19 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars
-import pyoxigraph as ox
 import pytest
 import torch
 
 import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
-from harmonium.data.formats.rdf.annotations import REIFIES, Annotations
-from harmonium.data.formats.rdf.files import StatementCollector
 from harmonium.data.formats.registry import GRAPH, targets, writer
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.tables.encode import encode
-from harmonium.data.tables.reading_options import Options
 from harmonium.errors import HarmoniumError
 from small import make_graph
 
@@ -63,31 +58,11 @@ def test_the_predicate_of_weights_can_be_chosen(option: str, tmp_path: Path) -> 
     assert whole(tmp_path / "a.ttl").train.weights().tolist() == [0.9, 1.0]
 
 
-@pytest.mark.parametrize("predicate", ["http://x#confidence", "urn:x:Confidence_Score", "http://x/weight"])
-def test_usual_predicates_of_weights_are_known(predicate: str) -> None:
-    assert Annotations(None).is_weight(predicate)
-    assert not Annotations(None).is_weight("http://x/height")
-    assert not Annotations("trust").is_weight(predicate)
-
-
 @pytest.mark.parametrize("value", ["-1", '"high"', '"NaN"', '"inf"'])
 def test_a_weight_that_is_none_is_an_error_that_names_the_fact(value: str, tmp_path: Path) -> None:
     (tmp_path / "a.ttl").write_text(f"{PREFIX} :a :r :b {{| :confidence {value} |}} .")
     with pytest.raises(HarmoniumError, match="weight of http://e/a http://e/r http://e/b is .* not a finite number"):
         whole(tmp_path / "a.ttl")
-
-
-def test_statements_added_one_by_one_have_weights_too() -> None:
-    a, r, b, weight = (ox.NamedNode(f"http://e/{name}") for name in ("a", "r", "b", "weight"))
-    statements = StatementCollector(Options(literals="keep"))
-    statements.add(ox.BlankNode("x"), weight, ox.Literal(0.3))
-    statements.add(ox.BlankNode("x"), ox.NamedNode(REIFIES), ox.Triple(a, r, b))
-    statements.add(a, weight, ox.Literal(80))  # a property of an entity
-    graph = encode(statements.source("made", "here"))
-    assert sorted(zip(facts(graph), graph.train.weights().tolist(), strict=True), key=lambda row: row[1]) == [
-        (("http://e/a", "http://e/r", "http://e/b"), 0.3),
-        (("http://e/a", "http://e/weight", '"80"^^<http://www.w3.org/2001/XMLSchema#integer>'), 1.0),
-    ]
 
 
 # There and back ------------------------------------------------------------------------------------------------------
@@ -129,12 +104,6 @@ def test_one_file_keeps_weights(graph: Graph, tmp_path: Path, ending: str) -> No
     harmonium.convert(graph, tmp_path / f"out.{ending}")
     options = {} if ending in ("nq", "graph") else {"weight_column": "weight"}
     assert by_fact(load(tmp_path / f"out.{ending}", **options)) == by_fact(graph)
-
-
-@pytest.mark.parametrize("to", [to for to in targets() if to not in (GRAPH, *WEIGHTED)])
-def test_formats_of_ids_say_that_weights_are_left_out(graph: Graph, tmp_path: Path, to: str) -> None:
-    assert "no weights" in str(harmonium.convert(graph, tmp_path / "out", to).notes[-1])
-    assert load(tmp_path / "out").train.weight is None
 
 
 # Given twice ---------------------------------------------------------------------------------------------------------

@@ -6,10 +6,8 @@ import gzip
 import random
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import strategies as st
 
 from graph_checks import memory_growth
@@ -18,9 +16,7 @@ from harmonium.data import split as split_module
 from harmonium.data.datasets import load
 from harmonium.data.formats import parquet
 from harmonium.data.graph import SPLITS
-from harmonium.data.growing_column import GrowingColumn
 from harmonium.data.tables import table as tables
-from harmonium.data.tables.encode import NameEncoder
 from harmonium.errors import HarmoniumError
 
 
@@ -108,45 +104,7 @@ def test_tables_in_small_parts_have_their_splits_and_names(
         load(file)
 
 
-def test_a_wrong_line_of_a_late_part_is_named(tmp_path: Path, in_small_parts: None) -> None:
-    file = tmp_path / "facts.tsv"
-    good = "".join("\t".join(fact) + "\n" for fact in lines(40, seed=2)).encode()
-    for wrong, message in (
-        (b"a\tb", "found 2 columns"),
-        (b"a\t\tb", "the relation is empty"),
-        (b"a\tr\t\xe9", "not UTF-8"),
-    ):
-        file.write_bytes(good + wrong + b"\n")
-        with pytest.raises(HarmoniumError, match=rf"facts\.tsv:41: {message}"):
-            load(file)
-
-
 rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=60)
-
-
-@pytest.mark.parametrize("in_memory", [0, 40, 1 << 20])
-def test_a_column_is_all_that_was_added(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
-    set_sizes(monkeypatch, in_memory=in_memory)
-    column, numbers = GrowingColumn(), np.arange(23)
-    assert GrowingColumn().tensor().tolist() == []
-    for part in np.split(numbers, [0, 4, 5, 17]):
-        column.append(part)
-    column.append(numbers[::-2])
-    tensor = column.tensor()
-    del column
-    assert tensor.dtype == torch.int64
-    assert tensor.tolist() == [*range(23), *range(22, -1, -2)]
-
-
-def test_names_are_numbered_as_they_come() -> None:
-    encoder = NameEncoder()
-    names = [f"name {(i * i) % 9973}" for i in range(30_000)]
-    ids = [encoder.encode(pl.Series(names[start : start + 7000])) for start in range(0, len(names), 7000)]
-    expected: dict[str, int] = {}
-    assert np.concatenate(ids).tolist() == [expected.setdefault(name, len(expected)) for name in names]
-    assert list(encoder.names()) == list(expected)
-    assert list(NameEncoder().names()) == []
-    assert len(NameEncoder().encode(pl.Series([], dtype=pl.String))) == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 from pathlib import Path
 
 import networkx
@@ -153,12 +152,6 @@ def test_arrays_in_json(tmp_path: Path) -> None:
         assert facts(whole(tmp_path / name)) == rows
 
 
-def test_a_spreadsheet_is_refused_with_advice(tmp_path: Path) -> None:
-    (tmp_path / "book.xlsx").write_bytes(b"PK\x03\x04")
-    with pytest.raises(HarmoniumError, match=r"book\.xlsx: spreadsheets are not read; save it as CSV"):
-        load(tmp_path / "book.xlsx")
-
-
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 @pytest.mark.parametrize("on_bad", ["error", "skip"])
 def test_a_first_line_is_compared_with_all_files_of_a_folder(write_folder, kind: str, on_bad: str) -> None:
@@ -179,18 +172,6 @@ def test_a_first_line_is_compared_with_all_files_of_a_folder(write_folder, kind:
     splits = {"train": texts["fine"], "test": texts["odd"].replace("Person", "c")}
     both = write_folder({f"{name}.{kind}": text.replace(",", separator) for name, text in splits.items()}, "both")
     assert len(load(both).test) == 3
-
-
-def test_csv_folders_have_splits_and_names(write_folder) -> None:
-    files = {
-        "train.csv": "head,relation,tail\na,r,b\n",
-        "valid.tsv": "subject\tpredicate\tobject\nb\tr\ta\n",
-        "test.csv.xz": lzma.compress(b"c,r,a\n"),
-        "entity_names.tsv": "a\tAnna\n",
-    }
-    graph = load(write_folder(files))
-    assert [facts(graph, split) for split in SPLITS] == [[("a", "r", "b")], [("b", "r", "a")], [("c", "r", "a")]]
-    assert graph.entities.name(0) == "Anna"
 
 
 def test_a_split_column_assigns_facts(write_folder) -> None:
