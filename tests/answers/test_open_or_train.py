@@ -95,13 +95,13 @@ def test_reading_options_reach_the_reader(trained: list[dict[str, Any]], tmp_pat
     (tmp_path / "facts.csv").write_text("".join(f"{t}|1|{h}|{r}\n" for h, r, t in FACTS))
     run = open_or_train("facts.csv", columns="3,4,1", separator="|")
     assert set(run.graph.names_of(run.graph.facts())) == set(FACTS)
-    with pytest.raises(HarmoniumError, match="no option 'seperator'"):
+    with pytest.raises(HarmoniumError, match="unknown keyword 'seperator'; did you mean 'separator'"):
         open_or_train("facts.csv", seperator="|")
 
 
 def test_a_table_that_is_no_list_of_facts_is_refused(trained: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "films.csv").write_text("title,director,year\n" + "".join(f"f{i},d{i},{i % 9}\n" for i in range(50)))
-    with pytest.raises(HarmoniumError, match=r"films\.csv: 51 relations for 51 facts.*--columns"):
+    with pytest.raises(HarmoniumError, match=r"films\.csv:1: the second column.*--columns"):
         open_or_train("films.csv")
     assert not trained
 

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.estimator_checks import check_estimator
 
 from harmonium import LinkPredictor
 from small import family
@@ -48,41 +46,10 @@ NOT_APPLICABLE = {
     "check_n_features_in": NOT_THREE,
     "check_complex_data": NUMBERS,
     "check_estimators_nan_inf": NUMBERS,
-    "check_estimator_sparse_tag": NUMBERS,
     "check_estimator_sparse_array": NUMBERS,
     "check_estimator_sparse_matrix": NUMBERS,
     "check_estimators_pickle": FEW,
 }
-
-
-class OnNumbers(BaseEstimator, LinkPredictor):  # type: ignore[misc]
-    """LinkPredictor on the tables of numbers that checks make: each row becomes a fact, its labels are ignored.
-
-    So the checks that `NOT_APPLICABLE` leaves out run on the estimator's own code, except those of numbers, which
-    scikit-learn's `validate_data` answers.
-    """
-
-    __repr__, get_params, set_params = LinkPredictor.__repr__, LinkPredictor.get_params, LinkPredictor.set_params
-    __sklearn_tags__ = LinkPredictor.__sklearn_tags__
-
-    def fit(self, X: Any, y: Any = None) -> OnNumbers:
-        X = validate_data(self, X, ensure_min_samples=2, ensure_min_features=2)
-        super().fit(to_facts(X))
-        self.n_features_in_ = X.shape[1]
-        return self
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        return super().predict_proba(to_facts(validate_data(self, X, reset=False)))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        return super().score(to_facts(validate_data(self, X, reset=False)))
-
-
-def to_facts(X: NDArray[np.float64]) -> list[tuple[str, str, str]]:
-    """A fact for each row, which depends on this row alone."""
-    cells = (np.abs(np.asarray(X, dtype=float)).sum(axis=1) * 1000).astype(int)
-    return [(f"e{cell % 7}", f"r{cell % 2}", f"e{cell // 7 % 11}") for cell in cells.tolist()]
 
 
 def test_the_checks_that_apply_to_facts_pass_and_no_other_is_left_out() -> None:
@@ -94,11 +61,6 @@ def test_the_checks_that_apply_to_facts_pass_and_no_other_is_left_out() -> None:
     unnecessary = set(NOT_APPLICABLE) - {result["check_name"] for result in results if result["status"] == "xfail"}
     assert unnecessary == set()
     assert sum(result["status"] == "passed" for result in results) >= 11
-
-
-@parametrize_with_checks([OnNumbers(**FAST)])
-def test_all_checks_pass_on_rows_that_are_made_into_facts(estimator: Any, check: Any) -> None:
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -232,10 +232,10 @@ def test_every_command_gives_the_same_ranks_and_scores(composition: str) -> None
         names = graph.names_of(graph.test)
         evaluated = [harmonium.evaluate(run, chunk=chunk).ranks.values().tolist() for chunk in (None, 1, 7)]
         assert evaluated[0] == evaluated[1] == evaluated[2]
-        scored = harmonium.score(run, names)
-        assert [fact.head_rank for fact in scored] + [fact.rank for fact in scored] == evaluated[0], form
+        heads, scored = (harmonium.score(run, names, side=side) for side in ("head", "tail"))
+        assert [fact.rank for fact in [*heads, *scored]] == evaluated[0], form
         alone, first = harmonium.score(run, names[:1])[0], scored[0]
-        assert (alone.rank, alone.head_rank) == (first.rank, first.head_rank)
+        assert alone.rank == first.rank
         assert alone.score == pytest.approx(first.score, rel=1e-12, abs=1e-12)
         head, relation, _ = names[0]
         answers = harmonium.predict(run, head, relation, top=2 * N, new_only=True, typed=False, probability=False)
@@ -271,8 +271,8 @@ def test_a_model_after_an_update_ranks_and_scores_as_exactly(
             ranks = evaluate_scorer(copy.deepcopy(run.model).to(device), graph, chunk=chunk, device=device).ranks
             assert list(zip(ranks.better.tolist(), ranks.tied.tolist(), strict=True)) == expected, (form, chunk)
         values = [harmonium.evaluate(run, chunk=chunk).ranks.values().tolist() for chunk in (None, 1, 7)]
-        scored = harmonium.score(run, graph.names_of(graph.test))
-        assert [[fact.head_rank for fact in scored] + [fact.rank for fact in scored]] * 3 == values, form
+        scored = [fact.rank for side in ("head", "tail") for fact in run.score(graph.names_of(graph.test), side=side)]
+        assert [scored] * 3 == values, form
 
 
 def test_products_of_experts_keep_ties(any_order: Any) -> None:

@@ -25,7 +25,7 @@ def test_train_prints_what_it_reached_and_where(workspace: Path, run: Path) -> N
     assert re.search(r"training 100% +epoch 20 +loss", err)
     trained = harmonium.Run.load(run)
     assert re.search(rf"model .*\b{trained.metrics['mrr']:.3f}\b", out)
-    assert re.search(rf"frequency baseline .*\b{trained.evaluation.baselines['frequency']['mrr']:.3f}\b", out)
+    assert re.search(rf"rules baseline .*\b{trained.evaluation.baselines['rules']['mrr']:.3f}\b", out)
     assert trained.metrics["mrr"] > 3 * trained.evaluation.baselines["frequency"]["mrr"]
     assert (trained.config.model.composition, trained.config.data) == ("complex", "family")
     assert f"training with {trained.history.backend}\n" in err

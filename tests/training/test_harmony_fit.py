@@ -124,7 +124,7 @@ def test_a_harmful_w_is_made_smaller_until_ranks_are_kept(monkeypatch) -> None:
     monkeypatch.setattr(harmony_fit, "fit_quadratic_parts", harmful)
     fitted = fit_harmony(model, graph, settings())
     assert fitted.factor < 1
-    assert "multiplied by" in fitted.summary
+    assert "scaled by" in fitted.summary
     assert fitted.form.norm() > 0
     validation = dataclasses.replace(graph, test=graph.valid, valid=graph.valid[:0])
     before = mrr(model, validation)

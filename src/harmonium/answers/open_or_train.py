@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from harmonium.data.canonical_order import in_canonical_order
 from harmonium.data.datasets import graph_name, read_graph
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
@@ -106,9 +107,10 @@ def earlier_run(folder: Path, graph: Graph, preset: str | None = None, minutes: 
 
 
 def have_same_facts(first: Graph, second: Graph) -> bool:
-    """Whether two graphs have the same facts in the same splits, by name."""
+    """Whether two graphs have the same facts in the same splits, by name, in whatever order."""
     if any(len(first.splits[split]) != len(second.splits[split]) for split in SPLITS):
         return False
+    first, second = in_canonical_order(first), in_canonical_order(second)
     same_names = first.entities.ids == second.entities.ids and first.relations.ids == second.relations.ids
     return same_names and all(
         bool((first.splits[split][slot] == second.splits[split][slot]).all()) for split in SPLITS for slot in Slot
