@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 demo: $(CORE)
 	$(BIN)/harmonium demo
 
-# lint, types, layers, tests
+# lint, types, layers, tests; prints the slowest 20
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=20
 
 # the tests again, then the total coverage and the least covered files
 coverage: $(READY)

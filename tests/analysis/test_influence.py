@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis import influence
-from harmonium.analysis.influence import Influence, Losses, Refit
+from harmonium.analysis.influence import Influence, Losses
 from harmonium.analysis.statistics import spearman
 from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
@@ -62,25 +62,6 @@ def test_the_curvature_is_the_derivative_of_the_gradient(graph: Graph, settings:
         lambda shift: losses.gradients(shift[None], weights[None])[0], torch.zeros(5).double()
     )
     torch.testing.assert_close(losses.curvature(weights), jacobian)
-
-
-@pytest.mark.parametrize("settings", LINEAR, ids=str)
-def test_a_refit_is_stationary_without_the_removed_facts(
-    graph: Graph, settings: dict, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(influence, "STEPS", 500)
-    model, entity = random_model(graph, normalise=False, **settings), int(graph.train.head[0])
-    facts = Influence(model, graph).facts_of(entity)
-    refit = Refit(Influence(model, graph), facts, entity)
-    sets = torch.zeros(3, len(facts), dtype=torch.bool)
-    sets[1, 0] = sets[2, :2] = True
-    vectors = refit.changed(sets)
-    torch.testing.assert_close(vectors[0], refit.value)
-    for row in (1, 2):
-        shift, kept = vectors[row] - refit.value, 1 - row / len(facts)
-        gradient = refit.losses.gradients(shift[None], (~sets[row]).double()[None])[0]
-        stationary = gradient + kept * (refit.ridge * shift - refit.gradient)
-        assert stationary.norm() < 1e-3 * refit.gradient.norm()
 
 
 @pytest.mark.slow

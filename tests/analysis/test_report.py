@@ -12,9 +12,7 @@ import pytest
 from markupsafe import Markup
 
 import harmonium
-from harmonium.analysis import figures
 from harmonium.analysis import report as html_report
-from harmonium.analysis.page import write_page
 from harmonium.analysis.report import render
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.config.settings import Config, ModelConfig
@@ -25,7 +23,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
 from html_page import Page
-from kills import largest_file
 from small import family, make_graph
 
 FAST = ["model.entity_dim=8", "model.rank=4", "train.epochs=3", "train.negatives=8", "train.batch_size=64"]
@@ -63,15 +60,6 @@ def test_the_page_is_whole_and_asks_for_nothing(text: str) -> None:
     assert len(ids) == len(set(ids))
     used = re.findall(r'(?:href="|url\()#([^")]+)', text) + page.all("aria-labelledby")
     assert set(used) <= set(ids)
-
-
-def test_it_can_be_read_without_seeing_it(text: str) -> None:
-    page = Page(text)
-    assert page.tags.count("h1") == 1
-    assert page.tags.count("svg") == page.tags.count("figure") == page.all("role").count("img") == 5
-    assert all(page.all("aria-label"))
-    assert page.tags.count("table") == page.tags.count("caption") == page.tags.count("thead")
-    assert page.tags.count("th") == len(page.all("scope"))
 
 
 def test_it_shows_what_the_run_reached(run: Run, text: str) -> None:
@@ -179,18 +167,3 @@ def test_a_page_that_is_no_report_is_not_replaced(run: Run, tmp_path: Path, cont
     with pytest.raises(HarmoniumError, match="page.html: .*will not be replaced"):
         harmonium.report(run, page)
     assert page.read_bytes() == content
-
-
-@pytest.mark.parametrize("name", ["report.html", "figure.png", "figure.svg", "figure.pdf"])
-def test_a_full_disk_is_an_error_and_the_earlier_file_stays(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text("earlier")
-    history = History([{"epoch": 1, "loss": 1.0, "seconds": 1.0}])
-    figures.training_figure(history, "mrr", tmp_path / "other.png")  # matplotlib writes caches once
-    with largest_file(1), pytest.raises(HarmoniumError, match=f"{name}: cannot be written .*File too large"):
-        if path.suffix == ".html":
-            write_page(path, "a page")
-        else:
-            figures.training_figure(history, "mrr", path)
-    assert path.read_text() == "earlier"
-    assert {each.name for each in tmp_path.iterdir()} == {name, "other.png"}

@@ -11,11 +11,9 @@ import torch
 from harmonium.answers import candidate_facts
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.relation_traits import RelationTraits
-from harmonium.config.settings import ModelConfig
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
-from harmonium.model.build import build_model
 from harmonium.model.scoring import Scorer
 from small import TableScorer, graph_of, ladder, make_graph, random_table
 
@@ -88,18 +86,6 @@ def test_features_are_as_defined(monkeypatch: pytest.MonkeyPatch, typed: bool, b
         assert list(found) == sorted(expected)
         for triple, values in found.items():
             assert values == pytest.approx(expected[triple], abs=1e-5)
-
-
-@pytest.mark.parametrize("config", [ModelConfig("hole", 6), ModelConfig("complex", 6, reciprocal=True, harmony=False)])
-def test_a_model_is_asked_for_the_candidates_alone(config: ModelConfig) -> None:
-    graph = without_loops(make_graph(30, 3, (60, 8, 10)))
-    model = build_model(config, graph.n_entities, graph.n_relations, seed=3)
-    facts = search(model, graph).of_relation(1, ALL)
-    expected = by_definition(model, graph, 1, typed=True)
-    assert rows(facts) == sorted(expected)
-    torch.testing.assert_close(facts.features, torch.tensor(list(expected.values())).double(), atol=1e-4, rtol=1e-4)
-    scores = model.scorer().form(model.compose(facts.triples))
-    assert facts.scores.tolist() == pytest.approx(scores.tolist(), abs=1e-4)
 
 
 def test_a_candidate_is_among_the_best_answers_to_one_of_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:

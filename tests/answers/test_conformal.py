@@ -135,19 +135,6 @@ def run() -> Run:
     return make_run(graph, random_model(graph, "distmult", 6).float())
 
 
-def test_a_file_of_questions_has_their_sets(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "q.tsv").write_text("e1\tr0\t?\n?\tr1\te2\ne3\t?\te4\n", encoding="utf-8")
-    count = run.predict(tmp_path / "q.tsv", out=tmp_path / "a.jsonl", coverage=0.8, top=1)
-    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    expected = [
-        *harmonium.predict(run, "e1", "r0", coverage=0.8),
-        *harmonium.predict(run, None, "r1", "e2", coverage=0.8),
-        *harmonium.predict(run, "e3", None, "e4", coverage=0.8),
-    ]
-    assert count == len(rows) == len(expected) > 3
-    assert [row[row["open"]] for row in rows] == [answer.id for answer in expected]
-
-
 def test_what_cannot_be_covered_is_refused(run: Run, tmp_path: Path) -> None:
     for coverage in (0.0, 1.0, 90.0, -0.5, math.nan):
         with pytest.raises(HarmoniumError, match="share between 0 and 1, such as 0.9"):

@@ -169,16 +169,3 @@ def test_destinations_are_checked_before_any_work(tmp_path: Path) -> None:
         assert "s3cret" not in str(caught.value)
     with pytest.raises(HarmoniumError, match="--to is"):
         harmonium.complete("atlas", to="nothing")
-
-
-@pytest.mark.parametrize(
-    ("to", "name"), [("neo4j", "p.csv"), ("neo4j", "p.cypher"), ("graphrag", "p.parquet"), ("lightrag", "p.json")]
-)
-def test_files_of_others_are_never_replaced(run: Run, tmp_path: Path, to: str, name: str) -> None:
-    (tmp_path / name).write_text("precious")
-    with pytest.raises(HarmoniumError, match="holds no results of harmonium"):
-        check_destination(to, tmp_path / name)
-    (tmp_path / name).unlink()
-    for _ in range(2):
-        check_destination(to, tmp_path / name)
-        send(to, ROWS, run, tmp_path / name)

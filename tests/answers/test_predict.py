@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 import math
 from dataclasses import replace
 from itertools import chain
@@ -10,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import polars as pl
 import pytest
 
 import harmonium
@@ -301,7 +297,6 @@ def test_unknown_keywords_are_errors_that_name_the_nearest(call, message: str) -
 # Files ----------------------------------------------------------------------------------------------------------------
 
 QUERIES = [("e1", "r0", "?"), ("?", "r1", "e2"), ("e3", "r0", ""), ("e3", "?", "e4")]
-COLUMNS = ("head", "relation", "tail")
 
 
 @pytest.fixture
@@ -315,44 +310,6 @@ def queries(tmp_path: Path) -> Path:
 def run(graph: Graph) -> Run:
     graph = replace(graph, entities=Vocabulary(graph.entities.ids, [f"Person, {i}" for i in range(20)]))
     return make_run(graph, random_model(graph, "distmult", 6).float())
-
-
-def read_back(path: Path) -> list[dict[str, str]]:
-    """Rows of any format, as text."""
-    if path.suffix == ".parquet":
-        rows = pl.read_parquet(path).to_dicts()
-    else:
-        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
-        if ".jsonl" in path.name:
-            rows = [json.loads(line) for line in text.splitlines()]
-        else:
-            rows = list(csv.DictReader(text.splitlines(), delimiter="," if ".csv" in path.name else "\t"))
-    return [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows]
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.csv.gz"])
-def test_answers_are_the_same_in_every_format(run: Run, queries: Path, tmp_path: Path, name: str) -> None:
-    progress: list[int] = []
-    count = harmonium.predict(run, queries, out=tmp_path / name, top=3, progress=progress.append)
-    rows = read_back(tmp_path / name)
-    assert sum(progress) == len(QUERIES)
-    assert len(rows) == count
-    expected = []
-    for query in QUERIES:
-        given = {column: cell for column, cell in zip(COLUMNS, query, strict=True) if cell not in ("", "?")}
-        (missing,) = set(COLUMNS) - set(given)
-        expected += [(missing, given | {missing: a.id}, a) for a in harmonium.predict(run, **given, top=3)]
-    for row, (missing, fact, answer) in zip(rows, expected, strict=True):
-        assert {column: row[column] for column in COLUMNS} == fact
-        known = answer.known or ""
-        assert (row["open"], row["rank"], row["text"], row["known"]) == (missing, str(answer.rank), answer.text, known)
-        assert float(row["score"]) == pytest.approx(answer.score, abs=1e-5)
-        if answer.probability is None:
-            assert row["probability"] == ""
-        else:
-            assert float(row["probability"]) == pytest.approx(answer.probability, rel=1e-4)
-    assert any(row["probability"] for row in rows)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_candidates_from_a_file_or_a_list(run: Run, tmp_path: Path) -> None:

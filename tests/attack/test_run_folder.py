@@ -326,24 +326,3 @@ def test_a_training_with_a_fault_ends_the_same_and_loses_nothing(
         assert list(elsewhere.rglob("run.json")) == [], attack
 
     with_faults(job, prepare, check, tmp_path, fault, 4 * SCALE)
-
-
-@pytest.mark.usefixtures("quick_fits")
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_calibration_with_a_fault_leaves_a_run_with_the_right_answers(
-    fault: str, finished: Path, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    def prepare(folder: Path) -> None:
-        shutil.copytree(finished, folder)
-        for file in KEPT[1:]:
-            (folder / file).unlink()
-        (folder / KEPT[0]).write_bytes(b"{}")  # named by the manifest, and damaged
-
-    def check(folder: Path, ending: Ending, attack: str) -> None:
-        assert ending.message is None, attack
-        for _ in range(2):
-            assert attempt(lambda: answers(folder), attack) == expected, attack
-        assert leftovers(folder) == [], attack
-        assert set(json.loads((folder / "run.json").read_bytes())["files"]) >= set(KEPT), attack
-
-    with_faults(answers, prepare, check, tmp_path, fault, 4 * SCALE)

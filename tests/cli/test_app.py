@@ -31,13 +31,6 @@ def test_every_command_has_help_with_an_example(call, name: str) -> None:
     assert f"Example: harmonium {name}" in result.words
 
 
-def test_the_shell_completes_commands() -> None:
-    request = {"_HARMONIUM_COMPLETE": "complete_bash", "COMP_WORDS": "harmonium pl", "COMP_CWORD": "1"}
-    code = "import sys; sys.argv[0] = 'harmonium'; from harmonium.cli.app import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | request, capture_output=True, text=True)
-    assert done.stdout.split() == ["plan"], done.stderr
-
-
 def test_version() -> None:
     assert shell("--version") == (0, f"harmonium {harmonium.__version__}\n", "")
 
@@ -169,13 +162,3 @@ def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
     assert "[red]a0[/red] · [link] · [/b]0" in call("info", out).words
     assert "[red]a1[/red]" in call("neighbours", out, "[red]a1[/red]", "[link]", "[/b]1").out
     assert "'[red]a9[/red]'" in call("predict", out, "--head", "[red]a9[/red]", "--relation", "[link]").err
-
-
-def test_serve_without_its_extra_says_what_to_install(call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("harmonium.server.")]:
-        monkeypatch.delitem(sys.modules, module)
-    for package in ("fastapi", "uvicorn", "starlette"):
-        monkeypatch.setitem(sys.modules, package, None)
-    result = call("serve", run)
-    assert (result.code, "pip install 'harmonium[serve]'" in result.err) == (2, True)
-    assert "Traceback" not in result.err

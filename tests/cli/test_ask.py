@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import harmonium
-from command_line import write_graph
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.model.build import build_model
 from harmonium.run.run import History, Run
-from small import family, make_graph, untrained
+from small import make_graph, untrained
 
 
 def test_predict_prints_a_table_or_json(call, run: Path) -> None:
@@ -131,12 +130,6 @@ def test_evaluate_prints_what_the_library_returns(call, run: Path, options: list
         assert f" {low:.3f} " in words
 
 
-def test_evaluate_repeats_the_numbers_of_training(call, run: Path) -> None:
-    stored = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    del stored["baselines"], stored["warning"]
-    assert json.loads(call("evaluate", run, "--format", "json").out) == stored
-
-
 def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     options = ["--set", "model.entity_dim=6", "--set", "train.epochs=2", "--out", other]
@@ -153,13 +146,3 @@ def test_evaluate_ranks_several_runs_together(call, workspace: Path, run: Path, 
     assert f"{run} x path rules on family" in call("evaluate", run, "--rules").words
     printed = json.loads(call("evaluate", run, "--rules", "--format", "json").out)
     assert printed == harmonium.evaluate(run, rules=True).to_json()
-
-
-def test_evaluate_ranks_another_graph_with_the_same_names(call, run: Path, tmp_path: Path) -> None:
-    other = write_graph(family(seed=1), tmp_path / "other")
-    printed = json.loads(call("evaluate", run, "--data", other, "--format", "json").out)
-    assert (printed["graph"], printed["metrics"]) == ("other", harmonium.evaluate(run, harmonium.load(other)).metrics)
-    (tmp_path / "facts.tsv").write_text("person 0\ttwin\tperson 3\nperson 1\tnext\tperson 9\n")
-    assert json.loads(call("evaluate", run, "--data", tmp_path / "facts.tsv", "--format", "json").out)["queries"] == 4
-    (tmp_path / "strangers.tsv").write_text("person 1\tnext\tMax\n", encoding="utf-8")
-    assert "no entity named 'Max'" in call("evaluate", run, "--data", tmp_path / "strangers.tsv").err

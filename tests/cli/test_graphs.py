@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import harmonium
@@ -84,19 +83,3 @@ def test_convert_takes_a_messy_table(call, tmp_path: Path) -> None:
     assert (printed["entities"], printed["triples"]["train"]) == (2, 2)
     again = call("convert", out, tmp_path / "out.nt")
     assert (again.code, "--overwrite" in again.err) == (2, True)
-
-
-def test_convert_keeps_splits_or_makes_them(call, workspace: Path, tmp_path: Path) -> None:
-    assert call("convert", workspace / "family", tmp_path / "family.parquet").code == 0
-    assert "train 100, valid 10, test 10" in call("info", tmp_path / "family.parquet").words
-    whole = call("convert", workspace / "family", tmp_path / "whole.nt")
-    assert "note: whole.nt: train, valid, test" in whole.words  # a single file of triples has no splits
-    split = call("convert", tmp_path / "whole.nt", tmp_path / "split", "--test", "0.2", "--to", "libkge")
-    assert re.search(r"note: .*seed 0", split.words)
-    assert (tmp_path / "split" / "test.del").is_file()
-
-
-def test_info_shows_a_run_that_a_killed_process_had_put_aside(call, run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / ".mine.999999999.aside")
-    assert call("info", tmp_path / "mine").code == 0
-    assert [file.name for file in tmp_path.iterdir()] == ["mine"]

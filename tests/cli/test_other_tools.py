@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +67,3 @@ def test_missing_facts_for_other_tools(call, tmp_path: Path) -> None:
     wrong = call("complete", run, "--to", "neo4j")
     assert (wrong.code, "add --out FILE.csv or --out FILE.cypher" in wrong.err) == (2, True)
     assert wrong.err.count("\n") == 1
-
-
-def test_a_folder_for_the_hub_is_a_run(call, workspace: Path, tmp_path: Path) -> None:
-    out = tmp_path / "my-model"
-    written = call("export", workspace / "runs" / "family", out, "--to", "hub")
-    assert f"written: {out / 'README.md'}" in written.out, written.err
-    assert "person 8" in call("predict", out, "--head", "person 7", "--relation", "next", "--top", 5).out
-    assert json.loads(call("info", out, "--json").out)["run"]["metrics"]["metrics"]["mrr"] > 0

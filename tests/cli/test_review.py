@@ -56,15 +56,6 @@ def test_keys_judge_comment_undo_and_end(review: Review, capsys: pytest.CaptureF
     assert len(review.store.judgements()) == 8
 
 
-def test_without_a_terminal_the_state_is_shown(call: Callable, run: Path, tmp_path: Path) -> None:
-    judged = tmp_path / "judged.sqlite"
-    assert "no judgements yet" in call("review", run, "--judgements", judged).out
-    assert not judged.exists()
-    judge_some(judged)
-    words = call("review", run, "--judgements", judged).words
-    assert "8 accepted, 4 rejected" in words and "80.0% 66.7%" in words
-
-
 def test_everything_is_exported(call: Callable, run: Path, tmp_path: Path) -> None:
     judged = judge_some(tmp_path / "judged.sqlite")
     files = [tmp_path / name for name in ("all.jsonl", "accepted.tsv", "rejected.csv")]
@@ -103,13 +94,6 @@ def test_probabilities_are_corrected_by_judgements_and_the_correction_is_dropped
     ):
         refused = call("calibrate", run, *words)
         assert (refused.code, message in refused.err) == (2, True), refused.err
-
-
-def test_options_of_a_review_need_one(call: Callable, run: Path) -> None:
-    for words in (["--reviewer", "Ana"], ["--order", "teach"], ["--top", "5"], ["--judgements", "x.sqlite"]):
-        refused = call("serve", run, *words)
-        assert (refused.code, "add --review" in refused.err) == (2, True)
-    assert "one run to review" in call("serve", run, run, "--review").err
 
 
 def test_facts_of_a_file_are_read_by_update(tmp_path: Path) -> None:

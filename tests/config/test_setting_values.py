@@ -10,10 +10,9 @@ import pytest
 
 import harmonium
 from harmonium.config.setting_values import full_key, full_keys, names_of
-from harmonium.config.settings import Config, TrainConfig, describe
+from harmonium.config.settings import Config, TrainConfig
 from harmonium.errors import HarmoniumError
 from harmonium.model.composition import Composition
-from small import family
 
 NAMES = names_of(Config)
 ALL = [(key, name) for key, names in NAMES.items() for name in names]
@@ -38,11 +37,6 @@ def _flat(config: object, prefix: str = "") -> list[tuple[str, object]]:
             else [(prefix + field.name, value)]
         )
     return rows
-
-
-def test_every_setting_has_a_short_name_but_those_that_share_one() -> None:
-    assert [key for key, *_ in describe() if not NAMES[key]] == ["data", "model.harmony", "train.harmony"]
-    assert NAMES["model.entity_dim"] == ["entity_dim", "dim", "embedding_dim", "k"]
 
 
 def test_groups_dataclasses_and_full_names_are_the_same() -> None:
@@ -108,12 +102,6 @@ def test_values_of_other_types_that_mean_the_same() -> None:
 def test_wrong_names_and_values_are_named(given: dict[str, object] | str, message: str) -> None:
     with pytest.raises(HarmoniumError, match=message):
         Config.read(None, given)
-
-
-def test_settings_given_stay_fixed_in_a_search() -> None:
-    run = harmonium.train(family(), {"model": "DistMult", "train": {"epochs": 2}}, minutes=0.02, dim=8)
-    assert run.selection is not None
-    assert (run.config.model.composition, run.config.train.epochs, run.config.model.entity_dim) == ("distmult", 2, 8)
 
 
 @pytest.mark.parametrize("function", ["train", "plan"])

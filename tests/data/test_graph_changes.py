@@ -12,7 +12,6 @@ from harmonium.data.graph import Graph
 from harmonium.data.graph_changes import GraphChange, GraphSizes, change_graph, restore_graph, to_tensors
 from harmonium.data.spellings import unite_spellings
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import HarmoniumError
 from small import graph_of, make_graph
 
 Fact = tuple[str, str, str]
@@ -77,19 +76,6 @@ def test_ten_random_changes_are_those_of_sets_and_can_be_undone(seed: int, weigh
     for before, change in reversed(history):
         restored = undo(change)
         assert contents(restored) == contents(before)
-
-
-def test_facts_that_cannot_be_changed() -> None:
-    graph = graph_of("a likes b, b likes c, c knows a")
-    with pytest.raises(HarmoniumError, match="1 facts are to be both added and removed, such as a - likes - c"):
-        change_graph(graph, facts_of(("a", "likes", "c")), facts_of(("a", "likes", "c")))
-    with pytest.raises(HarmoniumError, match="facts to remove: no entity named 'z'"):
-        change_graph(graph, None, facts_of(("z", "likes", "c")))
-    with pytest.raises(HarmoniumError, match="no training fact would be left"):
-        change_graph(graph, None, graph)
-    skipped = change_graph(graph, None, facts_of(("z", "likes", "c"), ("a", "likes", "b")), "skip")
-    assert names(skipped.graph, skipped.removed) == {("a", "likes", "b")}
-    assert skipped.notes == ("skipped 1 facts to remove with unknown names: z",)
 
 
 def test_a_false_fact_that_is_added_is_true_and_says_so() -> None:

@@ -75,15 +75,6 @@ def test_json_that_holds_no_sure_name_is_an_error(text: str, message: str, tmp_p
         read(tmp_path / "f.jsonl", text)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("name", ["f.tsv", "f.csv"])
-def test_wide_characters_are_decoded_with_a_byte_order_mark_or_without(
-    encoding: str, name: str, tmp_path: Path
-) -> None:
-    graph = read(tmp_path / name, "a\tr\tb\nb\tr\té\n".encode(encoding))
-    assert facts(graph) == [("a", "r", "b"), ("b", "r", "é")]
-
-
 @pytest.mark.parametrize("name", ["valid.txt", "entity_names.tsv"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "broken link", "link to itself"])
 def test_a_part_of_a_graph_that_is_no_file_is_an_error(kind: str, name: str, tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import torch
 
 from harmonium.data import relation_rules
-from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
+from harmonium.data.relation_rules import KINDS, Rules, mine_rules
 from harmonium.data.triples import Triples
 from small import graph_of, ladder, make_graph
 
@@ -66,19 +65,3 @@ def test_kinds_of_rules() -> None:
     assert kinds_of(ladder("{i} near {j}, {j} near {i}")) == {"symmetric": {("near", "near")}}
     assert kinds_of(ladder("{i} near {i}")) == {}  # self-loops have no direction
     assert kinds_of(ladder("{i} in {j}, {i} within {j}", 2)) == {}  # too few pairs
-
-
-def test_implied_facts_by_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relation_rules, "MAX_JOINED", 5)
-    graph = make_graph(6, 4, (60, 1, 40), seed=3)
-    rules = mine_rules(graph.facts(), 6, 4, confidence=0.45, support=1)
-    train = {tuple(row) for row in graph.train.to_rows().tolist()}
-    flags, finds = torch.zeros(4, 40, dtype=torch.bool), [0] * len(rules)
-    for number, (body, head, reversed) in enumerate(as_dict(rules)):
-        for row, (h, r, t) in enumerate(graph.test.to_rows().tolist()):
-            if r == head and ((t, body, h) if reversed else (h, body, t)) in train:
-                flags[rules.kind[number], row] = True
-                finds[number] += 1
-    got = find_implied(graph.test, graph.train, rules, 6)
-    assert got[0].equal(flags) and got[1].tolist() == finds
-    assert flags.any() and not flags.all() and sum(finds) > flags.sum()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 import harmonium
 from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.names import spelling_key
-from harmonium.data.spellings import APART, UNITED, unite_spellings
+from harmonium.data.spellings import APART, UNITED
 
 METALS = ["iron", "copper", "gold", "silver", "nickel"]
 
@@ -105,13 +104,6 @@ def test_stated_types_are_roles() -> None:
     assert "mercury" not in entities(read(*same))
 
 
-def test_labelled_entities_have_identifiers_which_stay(tmp_path: Path) -> None:
-    file = tmp_path / "facts.csv"
-    file.write_text("head,relation,tail,head_name\nq1,in,x,Rome\nQ1,in,y,rome\n", encoding="utf-8")
-    graph = read_graph(file, columns="head,relation,tail", label_columns="head_name,-", valid=0, test=0)
-    assert {"q1", "Q1"} <= entities(graph)
-
-
 @pytest.mark.parametrize("other", ["Directed By", "directedBy", "DIRECTED_BY", "directed-by"])
 def test_spellings_of_relations_become_one(other: str) -> None:
     rows = [(f"film {i}", "directed by" if i < 4 else other, f"person {i}") for i in range(6)]
@@ -136,13 +128,6 @@ def test_it_says_how_many_with_examples_and_a_way_out() -> None:
     assert "zinc with Zinc" in note.text and "--no-unite" in note.text
     kept = read(*metals("Zinc", "zinc"), unite=False)
     assert {"Zinc", "zinc"} <= entities(kept) and kept.notes == ()
-
-
-def test_uniting_twice_changes_nothing_more() -> None:
-    once = read(*metals("Zinc", "zinc", "CO", "Co"))
-    twice = unite_spellings(once)
-    assert list(twice.entities.ids) == list(once.entities.ids)
-    assert torch.equal(twice.train.to_rows(), once.train.to_rows())
 
 
 def test_a_graph_with_splits_of_its_own_stays_as_it_is(write_folder) -> None:

@@ -113,34 +113,6 @@ def test_a_wrong_name_gets_suggestions_that_work(visit: Callable[..., Any]) -> N
     assert page.locator("tbody tr").count() == 20
 
 
-def test_the_slider_moves_tokens_and_stays_in_the_address(visit: Callable[..., Any]) -> None:
-    page = visit(FACT)
-    settled(page, "Switzerland")
-
-    def points(map_: int) -> list[list[float]]:
-        circles = page.locator("svg.plot").nth(map_).locator("circle")
-        return circles.evaluate_all("all => all.map(c => [+c.getAttribute('cx'), +c.getAttribute('cy')])")
-
-    composed, token = points(0), points(1)
-    slider = page.get_by_label("Faithfulness")
-    assert slider.input_value() not in ("0", "200")
-    slider.press("End")
-    browsers.expect(page.locator("#status")).to_have_text("Tokens at lambda ∞")
-    assert page.locator("output").inner_text() == "∞"
-    assert points(0) == composed
-    assert points(1) != token
-    assert points(1) == [pytest.approx(point, abs=0.5) for point in composed]
-    assert "lambda=inf" in page.url
-    slider.press("Home")
-    browsers.expect(page.locator("#status")).to_have_text(re.compile(r"Tokens at lambda 0\.\d+"))
-    page.reload()
-    settled(page, "Switzerland")
-    assert slider.input_value() == "0"
-    page.get_by_role("button", name="As trained").click()
-    browsers.expect(page.locator("#status")).to_have_text("Tokens at lambda 1.00")
-    assert points(1) == token
-
-
 def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
     page = visit()
     focused = page.locator("*:focus")
@@ -196,22 +168,6 @@ def test_names_that_are_code_stay_text(visit: Callable[..., Any]) -> None:
         settled(page, "All entities")
         assert page.locator("main script, main img, main b, header script").count() == 0
         assert "owned" not in page.title().replace(SCRIPT, "")
-
-
-def test_a_busy_server_is_asked_again(visit: Callable[..., Any]) -> None:
-    page, refused = visit("#view=run"), []
-
-    def refuse_once(route: Any) -> None:
-        if refused:
-            route.continue_()
-        else:
-            refused.append(route.request.url)
-            route.fulfill(status=503, headers={"Retry-After": "0"}, json={"error": "busy"})
-
-    page.route("**/api/v1/facts*", refuse_once)
-    page.goto(page.url.partition("#")[0] + "#view=entity&name=Switzerland")
-    settled(page, "Switzerland")
-    assert len(refused) == 1
 
 
 # The start page ------------------------------------------------------------------------------------------------------

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -120,52 +117,6 @@ def test_a_review_by_the_keyboard_alone(visit: Callable[..., Any], server: Serve
     page.keyboard.press("a")
     page.wait_for_timeout(500)
     assert len(kept(server)) == 3  # keys judge nothing on other pages
-
-
-def test_a_page_of_another_site_cannot_judge(browser: Any, visit: Callable[..., Any], server: Server) -> None:
-    """Even one that has stolen a token: a form, a fetch with and without CORS, a beacon."""
-    page = visit()
-    browsers.expect(page.locator(".judged-fact")).to_be_visible()
-    offered = server.app.app.state.review.review.queue.shown[0].fact
-    body = json.dumps(dict(zip(("head", "relation", "tail"), offered, strict=True)) | {"verdict": "accepted"})
-    address, token = f"http://127.0.0.1:{server.port}/api/v1/review/judge", server.app.issued["Ana"]
-
-    class Evil(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"<h1>evil</h1>")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Evil) as evil:
-        threading.Thread(target=evil.serve_forever, daemon=True).start()
-        attacker = page.context.new_page()
-        attacker.goto(f"http://127.0.0.1:{evil.server_port}/")
-        script = """async ([address, body, token]) => {
-            const tries = [
-                () => fetch(address, { method: "POST", body, mode: "no-cors", credentials: "include" }),
-                () => fetch(address, { method: "POST", body, headers: { "Content-Type": "text/plain" } }),
-                () => fetch(address, { method: "POST", body, headers: {
-                    "Content-Type": "application/json", Authorization: `Bearer ${token}` } }),
-                () => navigator.sendBeacon(address, new Blob([body], { type: "text/plain" })),
-            ];
-            for (const attempt of tries) { try { await attempt(); } catch { /* refused */ } }
-            const form = document.createElement("form");
-            Object.assign(form, { method: "post", action: address, enctype: "text/plain" });
-            const field = document.createElement("input");
-            Object.assign(field, { name: body.slice(0, -1) + ', "comment": "', value: '"}' });
-            form.append(field); document.body.append(form); form.submit();
-        }"""
-        attacker.evaluate(script, [address, body, token])
-        browsers.expect(attacker.locator("body")).to_contain_text("error")
-        attacker.close()
-        evil.shutdown()
-    assert kept(server) == []
-    judge_by_key(page, "a")
-    assert len(kept(server)) == 1
 
 
 def test_the_model_is_updated_with_the_judgements_and_opened_for_everyone(

@@ -17,7 +17,6 @@ from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
-from harmonium.evaluation import candidates
 from harmonium.evaluation.candidates import score_and_log_normaliser, select_block, top_candidates
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.evaluation.ranking import rank
@@ -197,17 +196,3 @@ def test_ranking_halves_the_chunk_when_memory_runs_out(error: Exception, limit: 
     assert sum(progress) == len(FAMILY.train)
     assert scorer.sizes[:3] == [12, 6, 3]
     assert max(scorer.sizes[5:]) <= max(limit, 2)
-
-
-def test_answers_to_one_question_share_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triples in any order, many with the same question: as one by one, and each question is scored once."""
-    graph = make_graph()
-    model = random_model(graph).float()
-    triples = graph.facts()[torch.randperm(len(graph.facts()), generator=torch.Generator().manual_seed(0))]
-    for slot in Slot:
-        expected = [score_and_log_normaliser(model, slot, triple) for triple in triples.chunks(1)]
-        monkeypatch.setitem(candidates.MAX_SCORES, "cpu", 5 * graph.n_entities)
-        scores, log_normaliser = score_and_log_normaliser(model, slot, triples, 1.0)
-        monkeypatch.undo()
-        torch.testing.assert_close(scores, torch.cat([score for score, _ in expected]))
-        torch.testing.assert_close(log_normaliser, torch.cat([normaliser for _, normaliser in expected]))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from harmonium.errors import HarmoniumError
 from harmonium.evaluation.significance import PairedComparison, RelationTotals, compare_paired, sign_flip
 
 
@@ -105,17 +104,3 @@ def test_sign_flips_agree_with_enumeration(totals: list[float]) -> None:
 
 
 # Edges ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "control", "relation", "message"),
-    [
-        (torch.ones(4), torch.ones(5), torch.arange(4), r"every query, not \(1, 4\), \(1, 5\) and \(4,\)"),
-        (torch.ones(2, 4), torch.ones(2, 4), torch.arange(5), "every query"),
-        (torch.ones(4), torch.ones(4), torch.zeros(4), "at least two relations"),
-        (torch.full((4,), math.nan), torch.ones(4), torch.arange(4), "finite"),
-    ],
-)
-def test_errors(model: Tensor, control: Tensor, relation: Tensor, message: str) -> None:
-    with pytest.raises(HarmoniumError, match=message):
-        compare_paired(model, control, relation)

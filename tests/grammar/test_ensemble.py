@@ -41,13 +41,6 @@ def test_a_product_of_experts_adds_their_scores(slot: Slot) -> None:
     torch.testing.assert_close(product.softmax(1), probability / probability.sum(1, keepdim=True))
 
 
-def test_several_runs_are_evaluated_as_their_product() -> None:
-    result = harmonium.evaluate(RUNS, chunk=3, candidates="typed-all", ties="pessimistic", split="valid")
-    assert result.metrics == evaluate_scorer(Ensemble(MODELS), GRAPH, result.protocol).metrics
-    alone = harmonium.evaluate(RUNS[0]).metrics
-    assert harmonium.evaluate(RUNS[:1]).metrics == harmonium.evaluate(RUNS[:2], weights=[1, 0]).metrics == alone
-
-
 def test_path_rules_are_one_more_expert() -> None:
     rules = PathRules.learn(GRAPH.train, GRAPH.n_entities, GRAPH.n_relations)
     result = harmonium.evaluate(RUNS[:2], rules=True)
@@ -85,19 +78,7 @@ def test_experts_of_other_graphs_are_refused(other: Graph, message: str) -> None
         harmonium.evaluate([RUNS[0], replace(RUNS[1], graph=other)])
 
 
-def test_the_number_of_experts_and_weights_is_checked() -> None:
-    with pytest.raises(HarmoniumError, match="3 experts need as many weights, not 2"):
-        harmonium.evaluate(RUNS, weights=[1, 2])
-    with pytest.raises(HarmoniumError, match="at least one run"):
-        harmonium.evaluate([])
-
-
 @pytest.mark.parametrize("weights", [[math.nan, 1.0], [1.0, math.inf], ["a", 1.0], [None, 1.0]])
 def test_weights_that_are_no_finite_numbers_are_refused(weights: list[Any]) -> None:
     with pytest.raises(HarmoniumError, match="weight of an expert is a finite number"):
         Ensemble(MODELS[:2], weights)
-
-
-def test_weights_may_be_an_array() -> None:
-    by_array, by_list = (Ensemble(MODELS[:2], weights) for weights in (np.array([1.0, 2.0]), [1.0, 2.0]))
-    assert evaluate_scorer(by_array, GRAPH).metrics == evaluate_scorer(by_list, GRAPH).metrics

@@ -102,23 +102,6 @@ def test_noise_gets_no_weight_and_ranks_stay_those_of_the_better_model(seed: int
     assert equal < alone <= learned
 
 
-def test_two_good_experts_are_better_than_either() -> None:
-    experts = [noisy(GRAPH, 1.5, 10), Scaled(noisy(GRAPH, 1.5, 11), 30.0)]
-    weights = learn_weights(experts, GRAPH).weights
-    assert weights[0] / weights[1] == pytest.approx(30, rel=0.4)
-    alone, equal, learned = (
-        evaluate_scorer(scorer, GRAPH).metrics["mrr"]
-        for scorer in (experts[0], Ensemble(experts), Ensemble(experts, weights))
-    )
-    assert learned > max(alone, equal) + 0.02
-
-
-def test_the_same_expert_twice_counts_once() -> None:
-    expert = noisy(GRAPH, 1.5, 10)
-    twice, once = learn_weights([expert, expert], GRAPH).weights, learn_weights([expert], GRAPH).weights
-    assert sum(twice) == pytest.approx(once[0], rel=0.02)
-
-
 def test_test_facts_play_no_part() -> None:
     experts = [noisy(GRAPH, 1.0, 0), noisy(GRAPH, 1.0, 1)]
     assert learn_weights(experts, GRAPH) == learn_weights(experts, replace(GRAPH, test=GRAPH.test[:3]))
@@ -129,10 +112,6 @@ def test_experts_that_are_never_wrong_have_finite_weights() -> None:
     learned = learn_weights([noisy(graph, 100.0, 0), noisy(graph, 100.0, 1)], graph)
     assert all(math.isfinite(weight) for weight in learned.weights)
     assert learned.log_likelihood > -0.01
-
-
-def test_experts_that_are_always_wrong_are_weighted_equally() -> None:
-    assert learn_weights([noisy(GRAPH, -5.0, 0), noisy(GRAPH, -5.0, 1)], GRAPH).weights == (1, 1)
 
 
 def test_runs_are_ranked_with_learned_weights() -> None:

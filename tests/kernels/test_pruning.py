@@ -59,13 +59,3 @@ def test_bounds_decide_most_and_say_so() -> None:
     assert pruner.total == comparison.values.numel()
     assert comparison.decide is None
     assert pruner.skipped > 0.9
-
-
-@torch.no_grad()
-def test_a_form_that_bounds_cannot_decide_is_scored_in_full(monkeypatch) -> None:
-    monkeypatch.setattr("harmonium.kernels.pruning.MAX_DIRECTIONS", 1)
-    model = model_of("hole", 50.0, 1e4, 1e-9, None)
-    pruner, comparison = compare(model)
-    assert pruner.total == 0
-    assert comparison.decide is not None
-    assert rank(model, random_triples(model), Slot.TAIL).values().min() >= 1

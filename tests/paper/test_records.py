@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harmonium.config.settings import Config
-from harmonium.errors import HarmoniumError
 from harmonium.paper import records, tables
 
 
@@ -32,14 +31,6 @@ def test_a_record_replaces_its_predecessor_and_no_other(tmp_path: Path) -> None:
         ("hhole-1", 0, 0.5), ("hhole-1", 1, 0.7), ("hole", 1, 0.5),
     ]  # fmt: skip
     assert [path.name for path in file.parent.iterdir()] == ["table1.json"]
-
-
-def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    file.write_text("[{", encoding="utf-8")
-    with pytest.raises(HarmoniumError, match=r"a\.json"):
-        records.keep(file, make_record())
-    assert file.read_text(encoding="utf-8") == "[{"
 
 
 def test_differences_are_settings_that_change_the_result() -> None:
@@ -78,14 +69,3 @@ def test_the_model_table_has_published_above_ours_and_both_protocols_in_a_line()
     assert rows[4][mrr].startswith("0.620 ± 0.1")
     assert [row[-1] for row in rows] == ["", "-0.200", "", "-0.100", "+0.020"]
     assert rows[2][2] == "21"
-
-
-def test_the_control_table_has_a_column_per_composition() -> None:
-    def control(row: str, **more: object) -> dict:
-        return make_record(row, published=None, table="controls", **more)
-
-    group = [control(f"{composition}/plain", seed=seed) for composition in ("hole", "distmult") for seed in (0, 1)]
-    head, rows = tables.control_table([*group, control("hole/linear", mrr=0.8)])
-    assert head == ["control", "seeds", "hole mrr", "hole, full mrr", "distmult mrr", "distmult, full mrr"]
-    assert rows[0] == ["plain", "2", "0.500 ± 0.000", "0.250 ± 0.000", "0.500 ± 0.000", "0.250 ± 0.000"]
-    assert rows[1] == ["linear", "1", "0.800", "0.400", "", ""]

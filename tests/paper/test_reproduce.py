@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import harmonium
 from harmonium.cli.app import main
@@ -22,7 +21,7 @@ from harmonium.paper import records, tables
 from harmonium.paper import reproduce as script
 from harmonium.paper.density import density
 from harmonium.paper.reproduce import ANALYSES, reproduce
-from harmonium.paper.rows import CONTROLS, LARGEST_A, RECIPES, paper_rows, published
+from harmonium.paper.rows import CONTROLS, RECIPES, published
 from harmonium.run.run import Run
 from harmonium.training.state import Progress
 from small import family
@@ -93,28 +92,6 @@ def test_recipes(name: str) -> None:
     )
     assert faithful.train.loss == ("linear-margin" if row == "hole" else "sampled")
     assert calibrated.train.loss == "sampled"
-
-
-def test_another_graph_has_the_rows_of_fb15k_and_nothing_published() -> None:
-    rows = paper_rows("table1", "mine", ["calibrated"])
-    assert [row.name for row in rows][-1] == "hhole-1"
-    assert all(row.published is None for row in rows)
-
-
-def test_same_a_controls_allow_the_same_folded_matrix() -> None:
-    """W = cap u u', the largest there is, folds into a matrix of one norm at every lambda; the paper's cap does not."""
-    norms = {}
-    for name, overrides in CONTROLS["quadratic capacity"].items():
-        model = Config.read(RECIPES / "controls" / "hole.toml", overrides).model
-        form = Harmony(3, model.faithfulness, model.constraint, model.cap).double()
-        with torch.no_grad():
-            form.free.zero_()[1, 1] = 100.0
-        norms[name] = torch.linalg.matrix_norm(form.fold().matrix).item()
-    same = [norm for name, norm in norms.items() if name.startswith("same-a")]
-    assert len(same) == 7
-    assert same == pytest.approx([LARGEST_A] * 7)
-    assert norms["lambda-1"] == pytest.approx(LARGEST_A)
-    assert norms["lambda-50"] > 1000
 
 
 def test_every_control_is_a_change_of_the_base_and_has_its_partner() -> None:
@@ -256,12 +233,6 @@ def test_every_analysis_uses_one_trained_run(make, tmp_path: Path, monkeypatch: 
         assert rows
         assert all(len(row) == len(head) for row in rows)
     assert density(tmp_path / "family" / "hhole-1.calibrated.seed0").positives.queries == 20
-
-
-def test_an_analysis_trains_what_it_needs(make, tmp_path: Path) -> None:
-    (record,) = make("neighbourhoods", rows=["hdistmult-50"])
-    assert record["model"] == "HDistMult"
-    assert [r["row"] for r in records.read(tmp_path / "results" / "table1.json")] == ["hdistmult-50"]
 
 
 @pytest.mark.parametrize(

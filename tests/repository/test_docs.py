@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gzip
-import importlib.util
 import inspect
 import os
 import re
@@ -12,7 +11,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
@@ -27,14 +25,6 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "src" / "harmonium"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "reference")  # those written by hand
 COMMANDS = typer.main.get_command(app).commands
-
-
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "reference" / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -82,19 +72,6 @@ def test_every_anchor_of_the_site_exists(site: Path) -> None:
                 missing.append(f"{page.name} -> {path}#{anchor}")
     assert checked > 100
     assert missing == []
-
-
-def test_signatures_are_written_as_in_the_source(generate: ModuleType) -> None:
-    def known(a: int, *, b: Path = Path("x/y"), c: str = "z", **more: Path | None) -> list[Path]: ...
-
-    assert generate.signature("f", known) == (
-        "f(a: int, *, b: Path = Path('x/y'), c: str = 'z', **more: Path | None) -> list[Path]"
-    )
-    assert generate.cell("a | b < c\n d") == "a &#124; b &lt; c d"
-    assert "compose(head: Tensor, relation: Tensor, tail: Tensor) -> Tensor" in dict(
-        generate.members(harmonium.Composition)
-    )
-    assert {kind.__name__ for kind in generate.result_types(harmonium.predict)} == {"Prediction"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

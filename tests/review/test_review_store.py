@@ -259,13 +259,3 @@ def test_a_foreign_or_damaged_file_is_an_error_and_left_as_it_is(path: Path, kin
     with pytest.raises(HarmoniumError, match=message):
         load_judgements(path)
     assert not path.is_file() or path.read_bytes() == before
-
-
-def test_reading_makes_no_file_and_a_missing_one_is_an_error(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(HarmoniumError, match="no such file of judgements; `harmonium review RUN` makes one"):
-        load_judgements(path)
-    with pytest.raises(HarmoniumError, match="no such file"):
-        ReviewStore.open(path, create=False)
-    with pytest.raises(HarmoniumError, match="a folder"):
-        ReviewStore.open(tmp_path / "gone" / "judged.sqlite")
-    assert list(tmp_path.iterdir()) == []

@@ -147,15 +147,6 @@ def test_an_earlier_run_stays_until_the_new_one_is_complete(tmp_path: Path) -> N
     assert harmonium.Run.load(path).config.train.seed == 1
 
 
-def test_half_written_files_of_a_killed_process_are_removed(stopped: Path) -> None:
-    complete = checkpoints(stopped)
-    for name in ("000008.safetensors", "000008.json.draft"):
-        (stopped / "checkpoints" / name).write_bytes(b"half")
-    with pytest.raises(HarmoniumError, match="can change only"):
-        harmonium.resume(stopped, ["train.seed=1"])
-    assert checkpoints(stopped) == complete
-
-
 # Resuming ------------------------------------------------------------------------------------------------------------
 
 
@@ -256,16 +247,6 @@ def cut(path: Path, share: float) -> None:
 
 DAMAGE = pytest.mark.parametrize(("damage", "share"), [(flip, 0.4), (cut, 0), (cut, 0.9)])
 Damage = Callable[[Path, float], None]
-
-
-@DAMAGE
-@pytest.mark.parametrize("file", ["training.json", "data.graph"])
-def test_without_settings_or_graph_there_is_nothing_to_resume(
-    stopped: Path, file: str, damage: Damage, share: float
-) -> None:
-    damage(stopped / "checkpoints" / file, share)
-    with pytest.raises(HarmoniumError, match=f"{stopped / 'checkpoints'}.*train again"):
-        harmonium.resume(stopped)
 
 
 @DAMAGE

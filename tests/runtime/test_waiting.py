@@ -20,18 +20,9 @@ def run(code: str, **settings: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["harmonium", "harmonium.config.settings", "harmonium.cli.app"])
-def test_threads_sleep_by_default(module: str) -> None:
-    assert run(f"import {module}; {PRINT}") == "PASSIVE"
-
-
 @pytest.mark.parametrize("name", USERS_CHOICE)
 def test_what_the_user_has_set_is_kept(name: str) -> None:
     assert run(f"import harmonium; {PRINT}", **{name: "7"}) == ("7" if name == "OMP_WAIT_POLICY" else "None")
-
-
-def test_nothing_changes_once_torch_is_loaded() -> None:
-    assert run(f"import torch, harmonium; {PRINT}") == "None"
 
 
 def test_openmp_reads_it() -> None:

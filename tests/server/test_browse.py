@@ -90,27 +90,6 @@ def test_a_neighbourhood_has_every_relation_of_the_entity(random: Explorer) -> N
         assert all((f.head.id, f.relation.id, f.tail.id) in facts and f.split for f in group.facts)
 
 
-def test_a_comparison_lists_every_fact_once(countries: Explorer) -> None:
-    found = countries.compare("x0", "x1")
-
-    def names(part: Any) -> set[tuple[str, str, str]]:
-        return {(role.relation.id, role.slot.value, role.other.id) for role in part.roles}
-
-    assert names(found.common) == {("in", "head", "Europe"), ("type", "head", "country")}
-    assert names(found.only_first) == {
-        ("borders", "head", "y0"), ("borders", "head", "x1"), ("speaks", "head", "French"),
-    }  # fmt: skip
-    assert names(found.only_second) == {
-        ("borders", "head", "y1"), ("borders", "head", "x0"), ("speaks", "head", "German"),
-    }  # fmt: skip
-    assert {(fact.head.id, fact.relation.id, fact.tail.id) for fact in found.links} == {
-        ("x0", "borders", "x1"), ("x1", "borders", "x0"),
-    }  # fmt: skip
-    assert not {fact.relation.id for fact in found.predicted} & {"borders"}
-    itself = countries.compare("x0", "x0")
-    assert (itself.similarity, itself.predicted, itself.only_first.total) == (pytest.approx(1, abs=1e-5), [], 0)
-
-
 # One probability everywhere ------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import pytest
 
 from harmonium.config.settings import ModelConfig
 from harmonium.run.run import Run
-from harmonium.server.explorer import Explorer
 from serving import Server, untrained
 from small import make_graph
 
@@ -53,18 +51,6 @@ def test_many_clients_at_once_are_queued(run: Run) -> None:
     with Server(run) as server, ThreadPoolExecutor(16) as clients:
         statuses = list(clients.map(lambda request: server.get(request[0], **request[1]).status, 20 * requests))
     assert statuses == 20 * [status for *_, status in requests]
-
-
-def test_slow_queries_do_not_hold_up_quick_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-    monkeypatch.setattr(Explorer, "explain", lambda *_: {"waited": go.wait(30)})
-    with Server(run) as server, ThreadPoolExecutor(8) as clients:
-        slow = [clients.submit(server.get, "explain", **FACT) for _ in range(8)]
-        assert until(lambda: server.connections == 8)
-        assert server.get("search").status == 200
-        assert not any(reply.done() for reply in slow)
-        go.set()
-        assert [reply.result().json for reply in slow] == [{"waited": True}] * 8
 
 
 HOST = b"Host: localhost\r\n"

@@ -183,22 +183,3 @@ def test_bodies_are_limited_in_size(review: ReviewServer) -> None:
 
 
 # Tokens --------------------------------------------------------------------------------------------------------------
-
-
-def test_reading_stays_open_on_loopback_and_needs_a_token_elsewhere(predicted: harmonium.Run, tmp_path: Path) -> None:
-    with ReviewServer(predicted, tmp_path / "a.sqlite") as server:
-        assert server.get("info").status == 200
-        assert server.get("runs").json[0]["is_reviewed"] is True
-    with ReviewServer(predicted, tmp_path / "b.sqlite", host="0.0.0.0") as server:  # a reviewer's token is enough
-        assert server.get("info").status == 401
-        headers = {"Authorization": f"Bearer {server.app.issued['ben']}"}
-        assert server.ask("/api/v1/info", headers=headers).status == 200
-        assert server.ask("/").status == 200
-    token = "a-token-of-some-length"
-    with ReviewServer(predicted, tmp_path / "c.sqlite", token=token) as server:
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        assert server.get("info").status == 401
-        assert server.ask("/api/v1/info", headers=headers).status == 200
-        assert server.ask("/api/v1/review/state", headers=headers).status == 401  # it is no reviewer's
-        headers = {"Authorization": f"Bearer {server.app.issued['ana']}"}
-        assert server.ask("/api/v1/info", headers=headers).status == 200

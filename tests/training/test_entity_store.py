@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partialmethod
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,6 @@ from harmonium.config.settings import Config
 from harmonium.model.build import build_model
 from harmonium.training.entity_store import DeviceStore, HostStore
 from harmonium.training.optimisers import RowAdagrad
-from harmonium.training.step import TrainingStep
 from small import make_graph
 
 SETS = ["model.entity_dim=6", "train.batch_size=16", "train.negatives=4", "train.epochs=3"]
@@ -94,30 +92,6 @@ def test_host_storage_gives_the_result_of_device_storage_to_the_byte(more: list[
     assert torch.equal(run.model.relation, expected.model.relation)
     assert run.history.rows[-1]["loss"] == expected.history.rows[-1]["loss"]
     assert run.evaluation.metrics == expected.evaluation.metrics
-
-
-def test_a_checkpoint_with_the_next_step_sampled_already_resumes_to_the_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, overrides = make_graph(400, 3, (200, 20, 20)), [*SETS, "train.checkpoint_every=5"]
-    overrides.append("model.entity_dtype=bfloat16")
-    expected = harmonium.train(graph, "paper", overrides=overrides)
-    count, plain = 0, TrainingStep.__call__
-
-    def stop(self: TrainingStep, index: Tensor, next_index: Tensor | None = None) -> Tensor:
-        nonlocal count
-        count += 1
-        if count == 19:
-            raise OSError("the plug was pulled")
-        return plain(self, index, next_index)
-
-    monkeypatch.setattr(TrainingStep, "__call__", stop)
-    with pytest.raises(OSError, match="plug"):
-        harmonium.train(graph, "paper", overrides=overrides, out=tmp_path / "run")
-    monkeypatch.undo()
-    run = harmonium.resume(tmp_path / "run")
-    assert torch.equal(run.model.entity, expected.model.entity)
-    assert torch.equal(run.model.relation, expected.model.relation)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -16,7 +16,6 @@ from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.harmony import Harmony
 from harmonium.run.run import History
 from harmonium.training import fit as fit_module
 from harmonium.training.fit import fit
@@ -128,11 +127,6 @@ def test_training_without_a_valid_split_runs_to_the_end() -> None:
     assert mrr(model, graph) > 0.8
 
 
-def test_training_needs_triples() -> None:
-    with pytest.raises(HarmoniumError, match=r"train.*'family'.*valid \(10\), test"):
-        trained(dataclasses.replace(family(), train=EMPTY), settings())
-
-
 # Stopping --------------------------------------------------------------------------------------------------------
 
 
@@ -161,19 +155,6 @@ def test_early_stopping_keeps_the_best_model(metric: str, monkeypatch: pytest.Mo
     assert history.stopped == f"no better {metric} since epoch 4"
     assert has_state(model, states[1])
     assert not has_state(model, states[4])
-
-
-def test_validation_takes_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples: list[list] = []
-    monkeypatch.setattr(
-        fit_module, "validate", lambda m, g, triples, d: samples.append(triples.to_rows().tolist()) or {"mrr": 1}
-    )
-    graph = family()
-    for seed in (0, 0, 1):
-        trained(graph, settings("train.validation_triples=4", "train.epochs=1", f"train.seed={seed}"))
-    assert len(samples[0]) == 4
-    assert all(row in graph.valid.to_rows().tolist() for row in samples[0])
-    assert samples[0] == samples[1] != samples[2]
 
 
 def test_an_interrupt_keeps_the_best_model_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,25 +189,6 @@ def test_progress_counts_every_step() -> None:
 def test_a_loss_that_diverges_names_the_learning_rate(loss: str, more: str) -> None:
     with pytest.raises(HarmoniumError, match=r"loss became (nan|inf) in epoch 1; lower train.learning_rate \(1e\+38"):
         trained(family(), settings("train.learning_rate=1e38", f"train.loss={loss}", *more.split()))
-
-
-@pytest.mark.parametrize(("size", "norm", "epoch"), [(1e25, "0", 2), (4.0, "2", 1)])
-def test_a_w_outside_its_constraint_stops_training(
-    size: float, norm: str, epoch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A W whose square overflows vanishes silently; one above the cap has no maximum."""
-    if norm == "2":
-        monkeypatch.setattr(Harmony, "norm", lambda form: 2.0)
-
-    def progress(now: Progress) -> None:
-        if now.step == 7:
-            with torch.no_grad():
-                model.form.free.fill_(size)
-
-    graph, config = family(), settings()
-    model = build_model(config.model, graph.n_entities, graph.n_relations)
-    with pytest.raises(HarmoniumError, match=rf"norm of W became {norm},.* 0.75 in epoch {epoch}; lower"):
-        fit(model, graph, config, progress)
 
 
 def failing_step(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -78,17 +77,6 @@ def test_a_quadratic_part_in_the_facts_is_found_and_better() -> None:
     assert mrr(model, graph) > before + 0.02
 
 
-def test_facts_of_a_plain_model_leave_it_plain_but_for_a_factor() -> None:
-    model = make_model()
-    graph = graph_of_answers(model, scale=2.0)
-    fitted = fit_harmony(model, graph, settings())
-    assert fitted.rank == 4
-    assert fitted.scale == pytest.approx(2, rel=0.25)
-    before = mrr(model, graph)
-    model.form = fitted.form
-    assert mrr(model, graph) == pytest.approx(before, abs=0.01)
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"rank": 2, "constraint": "spectral"}, {"faithfulness": 2.0}, {"faithfulness": math.inf}, {"cap": 0.1}],
@@ -130,18 +118,6 @@ def test_a_harmful_w_is_made_smaller_until_ranks_are_kept(monkeypatch) -> None:
     before = mrr(model, validation)
     model.form = fitted.form
     assert mrr(model, validation) >= before - 0.001
-
-
-@pytest.mark.parametrize("count", [0, 5])
-def test_without_validation_facts_the_plain_model_becomes_a_harmony_with_no_w(count: int) -> None:
-    model = make_model()
-    graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(40, count, 10))
-    fitted = fit_harmony(model, graph, settings(rank=2))
-    assert (fitted.facts, fitted.rank, fitted.preferred, fitted.is_worse) == (0, 2, False, False)
-    assert "validation facts" in json.loads(json.dumps(fitted.to_json(), allow_nan=False))["summary"]
-    plain = model.score_slot(Slot.TAIL, graph.test)
-    model.form = fitted.form
-    torch.testing.assert_close(model.scorer().score_slot(Slot.TAIL, graph.test), plain)
 
 
 # Questions -----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from harmonium.model.build import build_model
 from harmonium.model.composition import Composition
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.training.fit import fit
-from harmonium.training.refit.extended_model import extend_model, start_entities
-from harmonium.training.refit.local_refit import LocalRefit, refit
+from harmonium.training.refit.extended_model import extend_model
+from harmonium.training.refit.local_refit import refit
 from small import family, make_graph
 
 SETTINGS = [
@@ -159,29 +159,6 @@ def test_every_composition_can_be_refitted(composition: str) -> None:
     assert refitted.model.n_entities == 13 and refitted.model.n_relations == 4
 
 
-def test_bfloat16_tables_stay_so() -> None:
-    graph = make_graph()
-    model = build_model(ModelConfig("distmult", 4, entity_dtype="bfloat16"), 12, 3, seed=0)
-    fewer = replace(graph, train=graph.train[2:])
-    change = change_graph(fewer, with_facts(graph, graph.train[:2]), None)
-    refitted = refit(model, change, TrainConfig(device="cpu"))
-    assert refitted.model.entity.dtype == torch.bfloat16 and not torch.equal(refitted.model.entity, model.entity)
-
-
-def test_new_entities_start_where_their_like_are() -> None:
-    graph = make_graph()
-    model = build_model(Config().model, 12, 3)
-    given = Graph(
-        Vocabulary(["new", "e3", "e4"]),
-        Vocabulary(["r1", "r2"]),
-        *(Triples.from_rows(r) for r in ([[0, 0, 1], [2, 1, 0]], [], [])),
-    )
-    change = change_graph(graph, given, None)
-    vectors, train = model.entities(), graph.train
-    expected = vectors[train.head[train.relation == 1]].mean(0) + vectors[train.tail[train.relation == 2]].mean(0)
-    torch.testing.assert_close(start_entities(model, change)[0], expected / 2)
-
-
 def test_a_change_of_false_facts_alone_moves_nothing() -> None:
     graph = make_graph()
     model = build_model(ModelConfig("complex", 4), 12, 3, seed=0)
@@ -191,20 +168,3 @@ def test_a_change_of_false_facts_alone_moves_nothing() -> None:
     refitted = refit(model, change, TrainConfig(device="cpu"))
     assert len(change.graph.rejected) == len(unknown) > 0
     assert not len(refitted.entities) and torch.equal(refitted.model.entity, model.entity)
-
-
-@pytest.mark.parametrize("normalise", [True, False])
-@pytest.mark.parametrize("reciprocal", [True, False])
-def test_scores_of_removed_facts_without_the_gradients_of_others(normalise: bool, reciprocal: bool) -> None:
-    graph = make_graph(40, sizes=(150, 0, 0))
-    model = build_model(ModelConfig("hole", 4, normalise=normalise, reciprocal=reciprocal), 40, 3, seed=0)
-    change = change_graph(graph, None, with_facts(graph, graph.train[:5]))
-    local = LocalRefit(model, change, TrainConfig(device="cpu"))
-    local.rows.data.mul_(0.9).add_(0.1)
-    assert local.forgetting is not None and 2 * len(local.entities) <= 40
-    facts = Triples.cat([change.removed, graph.train[-5:]])
-    for slot, scores in zip((Slot.HEAD, Slot.TAIL), local.forgetting.scores(facts), strict=True):
-        plain = local.scorer(facts).score_slot(slot)
-        torch.testing.assert_close(scores, plain)
-        gradients = [torch.autograd.grad(s.square().sum(), local.rows, retain_graph=True) for s in (scores, plain)]
-        torch.testing.assert_close(*gradients)

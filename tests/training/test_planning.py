@@ -14,8 +14,6 @@ from harmonium.model.build import build_model
 from harmonium.training.search import planning
 from small import family, make_graph
 
-LARGE = ["model.entity_dim=100", "model.harmony=false"]  # 4,000 of its parameters are entity vectors
-
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,25 +42,6 @@ def test_parameters_are_counted_without_building_the_model(more: list[str]) -> N
     graph, config = family(), Config.read(None, ["model.entity_dim=6", *more])
     model = build_model(config.model, graph.n_entities, graph.n_relations)
     assert planning.count_parameters(config, graph) == sum(p.numel() for p in model.parameters())
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "row-adagrad"])
-def test_tables_are_counted_as_tensors_hold_them(optimiser: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they do not fit nothing is tried."""
-    overrides = [*LARGE, f"train.optimiser={optimiser}", f"model.entity_dtype={dtype}"]
-    measured = harmonium.plan(family(), "paper", overrides=overrides)
-    assert measured.fits
-    assert measured.memory["program and graph"] > 50e6
-    monkeypatch.setattr(planning, "free_memory", lambda device: 10_000)
-    monkeypatch.setattr(planning, "time_steps", lambda *_: pytest.fail("it was tried"))
-    counted = harmonium.plan(family(), "paper", overrides=overrides)
-    assert (counted.fits, counted.seconds) == (False, {})
-    entity_bytes = {"float32": 4, "bfloat16": 2}[dtype]
-    size = entity_bytes * 4000 + 4 * (counted.parameters - 4000)
-    for plan in (measured, counted):
-        assert plan.memory["model"] == plan.memory["best model"] == size
-    assert counted.memory["optimiser"] == pytest.approx(measured.memory["optimiser"], abs=100)  # and step counters
 
 
 def test_ranking_time_is_extrapolated_from_a_part(monkeypatch: pytest.MonkeyPatch) -> None:

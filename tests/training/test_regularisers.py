@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harmonium.config.settings import ModelConfig, TrainConfig
+from harmonium.config.settings import ModelConfig
 from harmonium.data.triples import Triples
 from harmonium.model.build import build_model
 from harmonium.model.composition import Composition, find_composition
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.training.regularisers import dura, f2, n3, regularisation
+from harmonium.training.regularisers import dura, n3
 from laws import models
 
 BATCH = Triples.from_rows([[0, 0, 1], [2, 1, 3], [4, 2, 4], [0, 1, 0]])
@@ -75,23 +75,6 @@ def test_dura_of_bilinear_models_is_the_papers_formula(name: str, reciprocal: bo
         )
         terms.append(sum(vector.square().sum() for vector in (head, tail, head @ matrix, matrix @ tail)))
     assert dura(model.scorer().for_batch(BATCH)).item() == pytest.approx(mean(terms), rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ["hole", "concatenation", "rescal"])
-def test_f2_is_the_squared_length_of_each_vector(name: str) -> None:
-    for model in models(find_composition(name), 4):
-        model.normalise = False
-        terms = [sum(vector.square().sum() for vector in vectors) for vectors in directions(model)]
-        assert f2(model.scorer().for_batch(BATCH)).item() == pytest.approx(mean(terms), rel=1e-9)
-
-
-def test_the_weights_of_several_regularisers_add() -> None:
-    model = next(models(find_composition("complex"), 4))
-    scorer = model.scorer().for_batch(BATCH)
-    assert regularisation(scorer, TrainConfig()) is None
-    settings = TrainConfig(n3=0.5, f2=0.2, dura=3.0, dura_entities=2.0)
-    expected = 0.5 * n3(scorer) + 0.2 * f2(scorer) + 3 * dura(scorer, 2.0)
-    torch.testing.assert_close(regularisation(scorer, settings), expected)
 
 
 @pytest.mark.parametrize("reciprocal", [False, True])

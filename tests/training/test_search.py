@@ -23,7 +23,7 @@ from harmonium.training.search import held_out, search, sizes
 from harmonium.training.search.held_out import held_out_parts
 from harmonium.training.search.search import select
 from harmonium.training.search.space import Search, with_settings
-from small import family, graph_of, make_graph
+from small import family, make_graph
 
 CHOICES = {
     "train.n3": [0.001, 0.01, 0.1, 1.0],
@@ -82,13 +82,6 @@ def test_the_search_climbs_to_the_best_settings(monkeypatch: pytest.MonkeyPatch)
     assert any("train.n3 = 0.1: better than 0.01" in reason for reason in selection.reasons)
     assert selection.settings["model.composition"] == "distmult"
     assert {c.model.entity_dim for c in trained} == {16} and config.model.entity_dim == 32
-
-
-def test_numbers_are_searched_downwards_where_upwards_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate(monkeypatch, lambda config: 0.5 - abs(math.log10(config.train.n3) + 3) / 10)
-    config, selection = select(BASE, make_search(choices={"train.n3": CHOICES["train.n3"]}), family())
-    assert config.train.n3 == 0.001
-    assert [trial.settings.get("train.n3", 0.01) for trial in selection.trials] == [0.01, 0.1, 0.001]
 
 
 def test_fixed_settings_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +226,6 @@ def test_a_training_that_takes_twice_the_budget_ends_and_says_so() -> None:
 def test_a_budget_needs_something_to_choose() -> None:
     with pytest.raises(harmonium.HarmoniumError, match="needs settings with a table"):
         harmonium.train(family(), "paper", minutes=1)
-
-
-def test_a_graph_of_two_facts_is_trained_without_trials() -> None:
-    run = harmonium.train(graph_of("a likes b, c likes d"), minutes=0.02)
-    assert run.selection and not run.selection.trials and "too few facts" in " ".join(run.selection.reasons)
 
 
 @pytest.mark.parametrize("minutes", [-1, math.nan, math.inf, "5"])

@@ -20,10 +20,8 @@ import torch
 
 import harmonium
 from harmonium import Run
-from harmonium.config.settings import Config
 from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
 from harmonium.runtime.distributed import World
-from harmonium.training.train import _holds_training
 
 SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=128", "train.negatives=4", "train.evaluate_every=2"]
 LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20"]
@@ -197,11 +195,3 @@ def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: 
         shards.append(torch.empty(rows.stop - rows.start, 3))
         draw_rows(shards[-1], n, rows, torch.Generator().manual_seed(1), is_xavier=is_xavier)
     assert torch.equal(torch.cat(shards), whole)
-
-
-def test_a_restart_continues_only_the_same_training(tmp_path: Path) -> None:
-    config = Config.read(None, [*SETS, "train.epochs=1"])
-    assert not _holds_training(tmp_path / "nothing", config)
-    harmonium.train(config=config, data="atlas", out=tmp_path / "run")
-    assert _holds_training(tmp_path / "run", config)  # finished, and not to be refused
-    assert not _holds_training(tmp_path / "run", Config.read(None, SETS))

@@ -77,27 +77,6 @@ def test_tensorboard_files_hold_the_values(tmp_path: Path) -> None:
     assert logged[2, "loss"] == pytest.approx(wanted[2, "loss"])
 
 
-def test_mlflow_gets_names_that_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged, calls = {}, []
-
-    def log_metrics(values: dict[str, float], step: int) -> None:
-        assert all(re.fullmatch(r"[/\w.\- :]*", name) for name in values)  # MLflow's own rule
-        logged.update({(step, name): value for name, value in values.items()})
-
-    stub = SimpleNamespace(
-        set_tracking_uri=lambda uri: calls.append(uri),
-        set_experiment=lambda name: calls.append(name),
-        start_run=lambda: calls.append("start"),
-        log_params=lambda settings: calls.append(settings["train.epochs"]),
-        log_metrics=log_metrics,
-        end_run=lambda: calls.append("end"),
-    )
-    monkeypatch.setitem(sys.modules, "mlflow", stub)
-    run = train("mlflow:http://localhost:5000")
-    assert calls == ["http://localhost:5000", "harmonium", "start", 4, "end"]
-    assert logged == {(epoch, name.replace("@", "_at_")): value for (epoch, name), value in expected(run).items()}
-
-
 @pytest.mark.parametrize("in_training", [True, False])
 def test_a_tracker_is_closed_when_training_fails_and_training_outlives_a_tracker(
     in_training: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -53,24 +53,6 @@ def test_names_are_kept_as_they_are(write_folder) -> None:
     assert graph.names_of(graph.train) == rows
 
 
-def test_splits_share_ids_in_order_of_first_appearance(write_folder) -> None:
-    test = gzip.compress(b"d\tq\ta\n", mtime=0)
-    graph = load(write_folder({"train.txt": "c\ts\ta\na\tr\tb\n", "valid.tsv": "e\tr\tc\n", "test.txt.gz": test}))
-    assert graph.entities.ids == ["c", "a", "b", "e", "d"]
-    assert graph.relations.ids == ["s", "r", "q"]
-    assert graph.train.to_rows().tolist() == [[0, 0, 1], [1, 1, 2]]
-    assert graph.valid.to_rows().tolist() == [[3, 1, 0]]
-    assert graph.test.to_rows().tolist() == [[4, 2, 1]]
-
-
-def test_repeated_triples_are_dropped_and_counted(write_folder) -> None:
-    folder = write_folder({"train.txt": FACTS * 3 + "a\tr\tb\n", "valid.txt": "a\tr\tb\n", "test.txt": "b\tr\ta\n" * 2})
-    graph = load(folder)
-    assert graph.names_of(graph.train) == [*SPELT, ("a", "r", "b")]
-    counts = [(note.kind, note.split, note.count) for note in graph.notes]
-    assert counts == [("repeated", "train", 4), ("repeated", "test", 1), ("in train", "valid", 1)]
-
-
 # OpenKE ----------------------------------------------------------------------------------------------------------
 
 OPENKE = {

@@ -95,34 +95,6 @@ def test_a_neo4j_stub_is_read_with_names_and_credentials(monkeypatch: pytest.Mon
     assert server.credentials[0]["principal"] == "me"
 
 
-def test_errors_of_the_server_name_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(query: str, parameters: dict[str, Any]) -> Any:
-        raise ValueError("Invalid input 'X'\nat line 2")
-
-    with (
-        bolt_server(fail) as server,
-        pytest.raises(HarmoniumError, match=rf"{server.address}: refuses the query .*Invalid input 'X'"),
-    ):
-        read(server.address, query="X")
-    monkeypatch.setenv("NEO4J_PASSWORD", "wr0ng")
-    with (
-        bolt_server(lambda query, parameters: (COLUMNS, ROWS), "right") as server,
-        pytest.raises(HarmoniumError, match="refuses the user or the password; set NEO4J_USERNAME") as caught,
-    ):
-        read(server.address)
-    assert "wr0ng" not in str(caught.value)
-    with (
-        bolt_server(lambda query, parameters: (["a", "b"], [])) as server,
-        pytest.raises(HarmoniumError, match="2 columns"),
-    ):
-        read(server.address)
-    with (
-        bolt_server(lambda query, parameters: (COLUMNS, [])) as server,
-        pytest.raises(HarmoniumError, match="no facts|no triples in it"),
-    ):
-        read(server.address)
-
-
 # Hostile servers and internal addresses ------------------------------------------------------------------------------
 
 

@@ -116,7 +116,7 @@ def test_wrong_columns_are_an_error_that_names_them() -> None:
         list(read_triples(frame, make_graph()))
     (triples,) = read_triples(frame, make_graph(), columns=["film", "genre", "year"])
     assert len(triples) == 3
-    with pytest.raises(HarmoniumError, match="no option 'collumns'"):
+    with pytest.raises(HarmoniumError, match="unknown keyword 'collumns'; did you mean 'columns'"):
         list(read_triples(frame, make_graph(), collumns="film,genre,year"))
 
 
