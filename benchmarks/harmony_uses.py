@@ -225,7 +225,7 @@ def classification(setup: Setup) -> list[Measured]:
     harmonic.form = fit_harmony(setup.plain, graph, setup.config("plain")).form.cpu()
     families: Families = {}
     for family, model in (("harmony", harmonic), ("plain", plain)):
-        result = classify_triples(model, graph, valid, test)
+        result = classify_triples(torch.no_grad()(model.score), graph, valid, test)
         correct = (result.margins >= 0) == result.labels
         families[family] = {"thresholds by relation": {"test": correct.double()}}
     return [Measured("accuracy", {"test": result.relation}, families)]

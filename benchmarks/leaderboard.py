@@ -27,6 +27,7 @@ import torch
 from portable_command import portable_command
 
 from harmonium.config.settings import Config, EvaluateConfig
+from harmonium.data.canonical_order import in_canonical_order
 from harmonium.data.datasets import load
 from harmonium.data.graph import Graph
 from harmonium.evaluation.evaluation import describe_protocol, evaluate_scorer
@@ -101,7 +102,7 @@ def rank(scorer: Scorer, graph: Graph, device: torch.device) -> dict[str, float]
 
 def measure(options: argparse.Namespace) -> list[Row]:
     """A row for the single models of each preset, one for path rules and one for the product of all, if asked for."""
-    graph, rows, experts = load(options.dataset), [], []
+    graph, rows, experts = in_canonical_order(load(options.dataset)), [], []
     device = pick_device(given_settings(None, None, options.set, {})[1].get("train.device", "auto"))
     for preset in options.preset:
         row, of_preset = measure_preset(graph, preset, options, device)

@@ -52,6 +52,7 @@ def test_pandas_columns_have_other_names_or_an_order_of_their_own(facts: pd.Data
     for table in (
         facts[["tail", "head", "relation"]][:5].assign(note="x"),
         facts[:5].rename(columns={"head": "Subject", "relation": "predicate", "tail": "OBJECT"}),
+        facts[:5].rename(columns={"head": "who", "tail": "whom"}),
         pl.DataFrame(facts[:5].to_dict("list")),
         facts[:5].to_dict("records"),
         facts[:5].to_dict("list"),

@@ -132,7 +132,7 @@ class LinkPredictor:
 
     def predict(self, X: Any) -> NDArray[np.bool_]:
         """(n,): whether each fact is labelled true: where `predict_proba` says that it is at least as likely as not."""
-        return np.asarray(self._probabilities(X) >= 0.5)
+        return np.asarray(self.predict_proba(X)[:, 1] >= 0.5)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n, 2): the probability that each fact is false, and true, among facts of which half are true.

@@ -51,6 +51,10 @@ class OpenRun:
 
     run: Run
 
+    def __reduce__(self) -> tuple[type[OpenRun], tuple[Run]]:
+        """A pickled or copied run is opened again: nothing that was computed goes with it."""
+        return OpenRun, (self.run,)
+
     @property
     def graph(self) -> Graph:
         return self.run.graph

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,17 +110,29 @@ def _updated(run: Run, change: GraphChange, progress: Callable[[int], None] | No
 
 
 def _load(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph:
-    """Facts to add or remove, a Graph as it is. A first row that looks like a header is a fact if it has a known entity."""
+    """Facts to add or remove, a Graph as it is. A first row that may be a header is a fact if it has a known entity."""
     if isinstance(facts, Graph):
         return facts
-    given = load(facts, valid=0, test=0, **reading)
-    if "header" in reading or not any(note.kind == "header" for note in given.notes):
-        return given
-    whole = load(facts, valid=0, test=0, header=False, **reading)
-    head, tail = (whole.entities.ids[int(ids[0])] for ids in (whole.train.head, whole.train.tail))
-    is_fact = len(whole.train) > len(given.train) and (head in graph.entities or tail in graph.entities)
-    chosen = whole if is_fact or len(whole.train) == len(given.train) else given
-    return replace(chosen, notes=tuple(note for note in chosen.notes if note.kind != "header" or chosen is given))
+    try:
+        given = load(facts, valid=0, test=0, **reading)
+    except HarmoniumError:
+        without_header = _load_without_header(facts, graph, reading)
+        if without_header is None:
+            raise
+        return without_header
+    is_doubtful = any(note.kind == "header" for note in given.notes)
+    return (_load_without_header(facts, graph, reading) or given) if is_doubtful else given
+
+
+def _load_without_header(facts: Any, graph: Graph, reading: dict[str, Any]) -> Graph | None:
+    """The facts with the first row as one of them; None where that has no known entity, or the user said what it is."""
+    if "header" in reading:
+        return None
+    with suppress(HarmoniumError):
+        whole = load(facts, valid=0, test=0, header=False, **reading)
+        if any(whole.entities.ids[int(ids[0])] in graph.entities for ids in (whole.train.head, whole.train.tail)):
+            return replace(whole, notes=tuple(note for note in whole.notes if note.kind != "header"))
+    return None
 
 
 def _record(run: Run, change: GraphChange, refitted: Refitted, command: str, seconds: float) -> UpdateRecord:
@@ -177,10 +189,10 @@ def _undone(run: Run) -> Run:
     return before
 
 
-@contextlib.contextmanager
+@contextmanager
 def _unchanged(run: Run, out: Path) -> Iterator[None]:
     """Hold the lock of a run that is replaced by its update; an error if it is no longer the one that was read."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         if run.path is not None and out.exists() and out.resolve() == run.path.resolve():
             changed = HarmoniumError(f"{out} was changed by another process meanwhile; update it again")
             try:
