@@ -24,7 +24,7 @@ import torch
 from portable_command import portable_command
 
 from harmonium.analysis.influence import Influence
-from harmonium.analysis.necessary_facts import LIMIT, find_necessary_facts
+from harmonium.analysis.necessary_facts import MAX_NECESSARY_FACTS, find_necessary_facts
 from harmonium.config.settings import Config
 from harmonium.data import graph_file
 from harmonium.data.graph import Graph
@@ -130,7 +130,7 @@ def main() -> None:
     chosen = parser.parse_args()
     results: dict[str, Any] = {
         "command": portable_command("bench_explain.py"),
-        "protocol": f"Kelpie's: test tails ranked first, at most {LIMIT} facts each, filtered ranks of tails",
+        "protocol": f"Kelpie's: test tails ranked first, at most {MAX_NECESSARY_FACTS} facts each, filtered ranks of tails",
         "environment": environment(),
         "graphs": {},
     }

@@ -28,9 +28,9 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
-from harmonium.training.harmony_fit import FOLDS, SPREADS, Folds, fit_harmony, sample_facts, validation_questions
+from harmonium.training.harmony_fit import FOLDS, SPREADS, Folds, fit_harmony, sample_facts, validation_queries
 from harmonium.training.negatives import SIDES
-from harmonium.training.quadratic_regression import Questions, fit_quadratic_parts, fit_scale, minimise
+from harmonium.training.quadratic_regression import Queries, fit_quadratic_parts, fit_scale, minimise
 
 SPLITS = ("valid", "test")
 RANKS = (1, 4, 8)  # of W fitted to validation likelihood
@@ -109,9 +109,9 @@ def likelihood(setup: Setup) -> list[Measured]:
     """
     model, graph = setup.plain, setup.graph
     facts = sample_facts(model, graph, 0)
-    questions, folds = validation_questions(model, graph, facts, 0), Folds.draw(facts, graph.n_entities, 0)
+    queries, folds = validation_queries(model, graph, facts, 0), Folds.draw(facts, graph.n_entities, 0)
     vector, scorer = model.form.fold().vector, model.prepare()
-    fits: dict[str, Callable[[Questions], dict[str, QuadraticForm]]] = {
+    fits: dict[str, Callable[[Queries], dict[str, QuadraticForm]]] = {
         "harmony": lambda part: fit_matrices(part, vector),
         "temperature": lambda part: {
             "temperature": QuadraticForm(None, fit_scale(part) * vector, vector.new_zeros(()))
@@ -121,9 +121,9 @@ def likelihood(setup: Setup) -> list[Measured]:
     }
     nats, ranks = {}, {}
     for family, fit_family in fits.items():
-        held_out = cross_validate(questions, folds, fit_family)
+        held_out = cross_validate(queries, folds, fit_family)
         best = max(held_out, key=lambda name: held_out[name].mean().item())
-        form = replace(fit_family(questions)[best], constant=scorer.form.constant)
+        form = replace(fit_family(queries)[best], constant=scorer.form.constant)
         fitted = replace(scorer, form=form)
         nats[family] = {"chosen by cross-validation": {"valid": held_out[best], "test": log_likelihood(fitted, graph)}}
         ranks[family] = {"chosen by cross-validation": setup.reciprocal_ranks(fitted)}
@@ -132,54 +132,52 @@ def likelihood(setup: Setup) -> list[Measured]:
     return [Measured("log-likelihood", relation, nats), Measured("reciprocal rank", setup.relations, ranks)]
 
 
-def cross_validate(
-    questions: Questions, folds: Folds, fit_family: Callable[[Questions], dict[str, QuadraticForm]]
-) -> Values:
+def cross_validate(queries: Queries, folds: Folds, fit_family: Callable[[Queries], dict[str, QuadraticForm]]) -> Values:
     """(2 * facts,) for each variant: the log-likelihood by the fit that did not see the answer's entity."""
-    device, values = questions.linear.device, {}
+    device, values = queries.linear.device, {}
     for fold in range(FOLDS):
-        forms = fit_family(questions[folds.fitted(fold).repeat(2).to(device)])
+        forms = fit_family(queries[folds.fitted(fold).repeat(2).to(device)])
         asked = folds.answers(fold).flatten()
-        unseen = questions[asked.to(device)]
+        unseen = queries[asked.to(device)]
         for name, form in forms.items():
-            values.setdefault(name, torch.empty(len(questions)))[asked] = unseen.log_likelihood(
+            values.setdefault(name, torch.empty(len(queries)))[asked] = unseen.log_likelihood(
                 form(unseen.composed)
             ).cpu()
     return values
 
 
-def fit_matrices(questions: Questions, vector: Tensor) -> dict[str, QuadraticForm]:
+def fit_matrices(queries: Queries, vector: Tensor) -> dict[str, QuadraticForm]:
     """W of each rank, with each prior."""
     forms = {}
     for rank in RANKS:
-        parts = fit_quadratic_parts(questions, rank, SPREADS, torch.Generator().manual_seed(0))
+        parts = fit_quadratic_parts(queries, rank, SPREADS, torch.Generator().manual_seed(0))
         forms |= {f"rank {rank}, spread {s}": part.form(vector) for s, part in zip(SPREADS, parts, strict=True)}
     return forms
 
 
-def fit_biases(questions: Questions, vector: Tensor) -> dict[str, QuadraticForm]:
+def fit_biases(queries: Queries, vector: Tensor) -> dict[str, QuadraticForm]:
     """s c + g, with a Gaussian prior on the coordinates of g: a harmony with W = 0 and its own b."""
-    scale, unit, forms = fit_scale(questions), questions.composed.square().mean().sqrt(), {}
+    scale, unit, forms = fit_scale(queries), queries.composed.square().mean().sqrt(), {}
     for spread in BIAS_SPREADS:
 
         def loss(log_scale: Tensor, shift: Tensor, spread: float = spread) -> Tensor:
             prior = (shift / spread).square().sum() + (log_scale - math.log(scale)).square()
-            scores = log_scale.exp() * questions.linear + questions.composed @ (shift / unit)
-            return prior / (2 * len(questions)) - questions.log_likelihood(scores).mean()
+            scores = log_scale.exp() * queries.linear + queries.composed @ (shift / unit)
+            return prior / (2 * len(queries)) - queries.log_likelihood(scores).mean()
 
         log_scale, shift = minimise(loss, vector.new_tensor(math.log(scale)), torch.zeros_like(vector))
         forms[f"spread {spread}"] = QuadraticForm(None, log_scale.exp() * vector + shift / unit, vector.new_zeros(()))
     return forms
 
 
-def fit_curve(questions: Questions, vector: Tensor) -> QuadraticForm:
+def fit_curve(queries: Queries, vector: Tensor) -> QuadraticForm:
     """s z + a z^2 of the plain score z = c'x: W = w c c', of rank one."""
-    scale, unit = fit_scale(questions), questions.linear.std()
+    scale, unit = fit_scale(queries), queries.linear.std()
 
     def loss(log_scale: Tensor, bend: Tensor) -> Tensor:
-        scores = log_scale.exp() * questions.linear + bend * (questions.linear / unit).square()
+        scores = log_scale.exp() * queries.linear + bend * (queries.linear / unit).square()
         prior = bend.square() + (log_scale - math.log(scale)).square()
-        return prior / (2 * len(questions)) - questions.log_likelihood(scores).mean()
+        return prior / (2 * len(queries)) - queries.log_likelihood(scores).mean()
 
     log_scale, bend = minimise(loss, vector.new_tensor(math.log(scale)), vector.new_zeros(()))
     core = (bend / unit.square()).reshape(1, 1)

@@ -1,9 +1,9 @@
 """Entities in a role: given X as the head of a true fact (X, r, Y), which other entities play the same role?
 
-A question is a held-out fact (Z, r, Y) with an anchor X, a training fact (X, r, Y): entities are ranked by their distance
+A query is a held-out fact (Z, r, Y) with an anchor X, a training fact (X, r, Y): entities are ranked by their distance
 from X in the role, and the value is the reciprocal rank of Z. Other known answers do not compete. Tails likewise. With `any`
 anchor the value is a mean over a few random ones; with the `alike` anchor X is the one whose training facts are most like
-Z's (Jaccard index): the question is then "who is like X, as X is in this fact?", which a score of (Z, r, Y) cannot tell.
+Z's (Jaccard index): the query is then "who is like X, as X is in this fact?", which a score of (Z, r, Y) cannot tell.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from harmonium.training.harmony_fit import fit_harmony
 from harmonium.training.negatives import SIDES
 
 FACTS = 1000  # of each split and side, a random sample
-ANCHORS, MAX_ANCHORS = 4, 32  # random anchors of a question, and those among which the most alike is sought
+ANCHORS, MAX_ANCHORS = 4, 32  # random anchors of a query, and those among which the most alike is sought
 STRETCHES = (2.0, 4.0, 10.0, 30.0)  # of tokens along b; 4 is what the paper's cap gives at lambda = 1
 NEAREST, MIN_FILLERS = 10, 3  # entities whose types are looked at, and fillers that a role has at least
 ANCHOR_KINDS = ("any anchor", "alike anchor")
 
 
 @dataclass(frozen=True)
-class RoleQuestion:
+class RoleQuery:
     """A held-out fact, and anchors in its place, the most alike first."""
 
     slot: Slot
@@ -174,9 +174,9 @@ def measure_roles(setup: Setup, model: GradientGraph, families: Spaces) -> list[
     relation: Values = {}
     scorer = model.prepare()
     for split in SPLITS:
-        questions = role_questions(setup.graph, split)
-        relation[split] = torch.cat([question.fact.relation for question in questions])
-        values = [_reciprocal_ranks(scorer, question, families) for question in questions]
+        queries = role_queries(setup.graph, split)
+        relation[split] = torch.cat([query.fact.relation for query in queries])
+        values = [_reciprocal_ranks(scorer, query, families) for query in queries]
         for family, variants in families.items():
             for name in variants:
                 for number, kind in enumerate(ANCHOR_KINDS):
@@ -185,10 +185,10 @@ def measure_roles(setup: Setup, model: GradientGraph, families: Spaces) -> list[
     return [Measured(f"role, {kind}", relation, result[kind]) for kind in ANCHOR_KINDS]
 
 
-def role_questions(graph: Graph, split: str, seed: int = 0) -> list[RoleQuestion]:
-    """Questions from a random sample of held-out facts that share their role with training facts."""
+def role_queries(graph: Graph, split: str, seed: int = 0) -> list[RoleQuery]:
+    """Queries from a random sample of held-out facts that share their role with training facts."""
     generator, profiles = torch.Generator().manual_seed(seed), fact_profiles(graph)
-    questions: list[RoleQuestion] = []
+    queries: list[RoleQuery] = []
     for slot in SIDES:
         facts, count = graph.splits[split], 0
         trained, known = graph.known_answers(slot, ("train",), facts), graph.known_answers(slot, queries=facts)
@@ -203,11 +203,11 @@ def role_questions(graph: Graph, split: str, seed: int = 0) -> list[RoleQuestion
             nearest = max(range(len(anchors)), key=alike.__getitem__)
             answers = known.of(fact)[1]
             chosen = torch.cat([anchors[[nearest]], anchors[:ANCHORS]])
-            questions.append(RoleQuestion(slot, fact, chosen, answers[answers != truth]))
+            queries.append(RoleQuery(slot, fact, chosen, answers[answers != truth]))
             count += 1
             if count == FACTS:
                 break
-    return questions
+    return queries
 
 
 def fact_profiles(graph: Graph) -> list[set[tuple[int, int, int]]]:
@@ -226,11 +226,11 @@ def jaccard(one: set[tuple[int, int, int]], other: set[tuple[int, int, int]]) ->
 
 @torch.no_grad()
 def _reciprocal_ranks(
-    scorer: EmbeddingScorer, question: RoleQuestion, families: Spaces
+    scorer: EmbeddingScorer, query: RoleQuery, families: Spaces
 ) -> dict[tuple[str, str], tuple[float, float]]:
     """By family and space: the mean over random anchors, and the value of the most alike one; ties in the middle."""
-    values, truth = {}, int(question.fact[question.slot])
-    for key, nearness in _nearness(scorer, question, families):
+    values, truth = {}, int(query.fact[query.slot])
+    for key, nearness in _nearness(scorer, query, families):
         true = nearness[:, [truth]]
         better, tied = (nearness > true).sum(1), (nearness == true).sum(1) - 1
         reciprocal = 1 / (1 + better + tied / 2).double()
@@ -238,17 +238,15 @@ def _reciprocal_ranks(
     return values
 
 
-def _nearness(
-    scorer: EmbeddingScorer, question: RoleQuestion, families: Spaces
-) -> Iterator[tuple[tuple[str, str], Tensor]]:
+def _nearness(scorer: EmbeddingScorer, query: RoleQuery, families: Spaces) -> Iterator[tuple[tuple[str, str], Tensor]]:
     """(family, space) and the nearness (a, n) of each entity to each anchor; known answers are infinitely far."""
     device = scorer.relations.device
-    composed = scorer.slot_map(question.slot, question.fact.to(device)).apply(scorer.entities)
-    role = RoleVectors(scorer.entities, composed, question.anchors.to(device))
+    composed = scorer.slot_map(query.slot, query.fact.to(device)).apply(scorer.entities)
+    role = RoleVectors(scorer.entities, composed, query.anchors.to(device))
     for family, variants in families.items():
         for name, space in variants.items():
             nearness = space(role).clone()
-            nearness[:, question.known.to(device)] = -torch.inf
+            nearness[:, query.known.to(device)] = -torch.inf
             yield (family, name), nearness
 
 
@@ -259,21 +257,21 @@ def measure_types(setup: Setup, model: GradientGraph, families: Spaces) -> Measu
     """The share of the ten nearest entities, known answers apart, that have the type of the role.
 
     The type of X as the head of (X, r, Y) is the one of its types that is most frequent among the heads of (., r, Y),
-    relative to all entities. Types come from a file and are no part of training; half of the questions are for validation.
+    relative to all entities. Types come from a file and are no part of training; half of the queries are for validation.
     """
     assert setup.types is not None
     has_type = read_types(setup.types, setup.graph)  # (n_entities, types)
     scorer = model.prepare()
     values: dict[tuple[str, str], list[float]] = {}
     relations: list[int] = []
-    for question in type_questions(setup.graph):
-        anchor, fillers = int(question.anchors[0]), question.known
+    for query in type_queries(setup.graph):
+        anchor, fillers = int(query.anchors[0]), query.known
         lift = (has_type[fillers].float().mean(0) / has_type.float().mean(0).clamp(min=1e-6)) * has_type[anchor]
         if not lift.any():
             continue
         role_type = has_type[:, lift.argmax()]
-        relations.append(int(question.fact.relation))
-        for key, nearness in _nearness(scorer, question, families):
+        relations.append(int(query.fact.relation))
+        for key, nearness in _nearness(scorer, query, families):
             nearest = nearness[0].topk(NEAREST).indices.cpu()
             values.setdefault(key, []).append(role_type[nearest].float().mean().item())
     relation = torch.tensor(relations)
@@ -298,18 +296,18 @@ def read_types(file: Path, graph: Graph) -> Tensor:
     return has_type
 
 
-def type_questions(graph: Graph, seed: int = 0) -> list[RoleQuestion]:
+def type_queries(graph: Graph, seed: int = 0) -> list[RoleQuery]:
     """Training facts whose role has several fillers; the anchor is the entity of the fact itself."""
     generator = torch.Generator().manual_seed(seed)
-    questions: list[RoleQuestion] = []
+    queries: list[RoleQuery] = []
     for slot in SIDES:
         known, count = graph.known_answers(slot), 0
         for index in torch.randperm(len(graph.train), generator=generator).tolist():
             fact = graph.train[[index]]
             answers = known.of(fact)[1]
             if len(answers) >= MIN_FILLERS:
-                questions.append(RoleQuestion(slot, fact, fact[slot], answers))
+                queries.append(RoleQuery(slot, fact, fact[slot], answers))
                 count += 1
             if count == FACTS:
                 break
-    return questions
+    return queries

@@ -50,7 +50,7 @@ def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def quick_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few steps for each update, where it does not matter how well the new facts are learned."""
-    monkeypatch.setattr(local_refit, "STEPS", 10)
+    monkeypatch.setattr(local_refit, "REFIT_STEPS", 10)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def test_the_fact_that_an_answer_depends_on_comes_first_and_training_without_it_
     model, triple = fitted(graph, graph.train), graph.test
     necessary = find_necessary_facts(Influence(model, graph), triple)
     assert graph.names_of(necessary.facts)[0] == ("anna", "married", "bob")
-    assert 1 <= len(necessary.facts) <= necessary_facts.LIMIT
+    assert 1 <= len(necessary.facts) <= necessary_facts.MAX_NECESSARY_FACTS
     assert necessary.margins == sorted(necessary.margins, reverse=True)
     known = graph.known_answers(Slot.TAIL)
 

@@ -88,16 +88,16 @@ def test_features_are_as_defined(monkeypatch: pytest.MonkeyPatch, typed: bool, b
             assert values == pytest.approx(expected[triple], abs=1e-5)
 
 
-def test_a_candidate_is_among_the_best_answers_to_one_of_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate_facts, "PER_QUESTION", 2)
+def test_a_candidate_is_among_the_best_answers_to_one_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate_facts, "PER_QUERY", 2)
     graph = make_graph(30, 3, (60, 8, 10))
     scorer = random_floats(graph)
     everything = search(scorer, graph).of_relation(0, ALL)
     expected = set()
     for given, margin in ((everything.triples.head, 0), (everything.triples.tail, 1)):
         for entity in given.unique():
-            question = (given == entity).nonzero()[:, 0]
-            best = question[everything.features[question, margin].argsort(descending=True)][:2]
+            query = (given == entity).nonzero()[:, 0]
+            best = query[everything.features[query, margin].argsort(descending=True)][:2]
             expected |= {rows(everything)[row] for row in best.tolist()}
     assert rows(search(scorer, graph).of_relation(0)) == sorted(expected)
     assert len(search(scorer, graph).of_relation(0, 200)) >= 200
@@ -141,7 +141,7 @@ def test_a_functional_relation_lacks_no_second_answer() -> None:
 
 
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
-def test_a_given_entity_has_the_candidates_of_its_question(slot: Slot) -> None:
+def test_a_given_entity_has_the_candidates_of_its_query(slot: Slot) -> None:
     graph = make_graph(30, 3, (60, 8, 10))
     scorer = random_floats(graph)
     found = search(scorer, graph)
@@ -175,7 +175,7 @@ def test_directions_of_a_symmetric_relation_are_one_candidate() -> None:
             assert values == pytest.approx(mean.tolist(), abs=1e-6)
 
 
-def test_where_a_question_has_one_answer_the_best_candidate_is_listed() -> None:
+def test_where_a_query_has_one_answer_the_best_candidate_is_listed() -> None:
     graph = graph_of("a one b, a pair b, b pair a, a many b")
     triples = [("c", "one", "x"), ("c", "one", "y"), ("d", "one", "y"), ("c", "many", "x"), ("c", "many", "y"),
                ("c", "pair", "d"), ("x", "pair", "c"), ("x", "pair", "y")]  # fmt: skip

@@ -27,7 +27,7 @@ HARD = 2  # a relation about which the scorer knows nothing
 
 
 class Softmax(PlainScorer):
-    """A scorer that is right about a world but for a factor: each question draws answers by a softmax of its scores."""
+    """A scorer that is right about a world but for a factor: each query draws answers by a softmax of its scores."""
 
     def __init__(self) -> None:
         self.scores = torch.randn(N_HEADS, N_RELATIONS, N_TAILS, generator=torch.Generator().manual_seed(1))
@@ -39,13 +39,13 @@ class Softmax(PlainScorer):
 
 
 def world() -> tuple[Softmax, Graph]:
-    """Three answers to each question, in random splits."""
+    """Three answers to each query, in random splits."""
     scorer, generator = Softmax(), torch.Generator().manual_seed(6)
     odds = 4 * scorer.scores
     odds[:, HARD] = 0
-    tails = odds.view(-1, N_TAILS).softmax(1).multinomial(3, generator=generator)  # (questions, 3)
-    question = torch.arange(len(tails)).repeat_interleave(3)
-    rows = torch.stack([question // N_RELATIONS, question % N_RELATIONS, tails.flatten()], dim=1)
+    tails = odds.view(-1, N_TAILS).softmax(1).multinomial(3, generator=generator)  # (queries, 3)
+    query = torch.arange(len(tails)).repeat_interleave(3)
+    rows = torch.stack([query // N_RELATIONS, query % N_RELATIONS, tails.flatten()], dim=1)
     parts = rows[torch.randperm(len(rows), generator=generator)].tensor_split(3)
     entities, relations = ([f"{kind}{i}" for i in range(n)] for kind, n in (("e", N_HEADS), ("r", N_RELATIONS)))
     return scorer, Graph(Vocabulary(entities), Vocabulary(relations, kind="relation"), *map(Triples.from_rows, parts))

@@ -91,17 +91,17 @@ def test_labels_leave_false_facts_out_of_training(facts: pd.DataFrame) -> None:
     assert set(model.graph_.names_of(model.graph_.facts())) == true
 
 
-def test_open_questions_are_answered_in_order(fitted: LinkPredictor) -> None:
+def test_open_queries_are_answered_in_order(fitted: LinkPredictor) -> None:
     rows = [("person 3", "next", None), (None, "next", "person 3"), ("person 5", "next", np.nan)]
-    questions = pd.DataFrame(rows, columns=COLUMNS)
-    found = fitted.answer(questions, top=2).to_frame()
+    queries = pd.DataFrame(rows, columns=COLUMNS)
+    found = fitted.answer(queries, top=2).to_frame()
     assert len(found) == 3  # each has its one answer
     best = found.filter(rank=1)
     assert best["tail"].to_list() == ["person 4", "person 3", "person 6"]
     assert best["head"].to_list() == ["person 3", "person 2", "person 5"]
     same = harmonium.predict(fitted.run_, head="person 3", relation="next", top=2)
     assert found["score"].to_list()[:1] == pytest.approx([answer.score for answer in same])
-    two = fitted.answer(questions[["head", "relation"]].iloc[[0]], top=1, new_only=True)
+    two = fitted.answer(queries[["head", "relation"]].iloc[[0]], top=1, new_only=True)
     assert len(two) == 0
 
 

@@ -340,7 +340,7 @@ COUNTRIES = ladder("{i} capital {j}, {i} in Europe, {i} borders y0", 25) + ", z 
 
 @pytest.mark.parametrize("new_only", [False, True])
 def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_only: bool) -> None:
-    """As in the missing facts of an entity; a question without its answer has candidates, and so has any if asked for."""
+    """As in the missing facts of an entity; a query without its answer has candidates, and so has any if asked for."""
     run = make_run(graph := graph_of(COUNTRIES), random_model(graph).float())
 
     def answers(**query) -> list[str]:
@@ -359,9 +359,9 @@ def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_o
 def test_a_wrong_number_of_answers_or_queries_is_an_error_that_names_it(wrong: Any) -> None:
     graph = make_graph()
     run = make_run(graph, random_model(graph, "distmult", 4))
-    for question in (lambda: run.predict(head="e1", relation="r0", top=wrong), lambda: run.complete(top=wrong)):
+    for query in (lambda: run.predict(head="e1", relation="r0", top=wrong), lambda: run.complete(top=wrong)):
         with pytest.raises(HarmoniumError, match="top is a whole number from 0, not"):
-            question()
+            query()
     if wrong is not None:
         with pytest.raises(HarmoniumError, match="chunk is a whole number from 1, not"):
             run.evaluate(chunk=wrong)

@@ -38,7 +38,7 @@ def run() -> Run:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_refit, "STEPS", 3)
+    monkeypatch.setattr(local_refit, "REFIT_STEPS", 3)
 
 
 def names(run: Run, triples: Triples) -> set[Fact]:

@@ -254,7 +254,7 @@ def test_a_model_after_an_update_ranks_and_scores_as_exactly(
     composition: str, any_order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Facts removed, and added with new entities and a new relation; twins that were not concerned still tie."""
-    monkeypatch.setattr(local_refit, "STEPS", 3)
+    monkeypatch.setattr(local_refit, "REFIT_STEPS", 3)
     shift = sorted(Composition.registry).index(composition)
     for seed in SEEDS:
         form, vectors = list(FORMS)[(shift + seed) % len(FORMS)], list(VECTORS)[(shift + seed) % len(VECTORS)]

@@ -47,7 +47,7 @@ FILES = (LOG, "update.0001.safetensors", TENSORS)
 def quick():
     """Few steps for each update: what they find does not matter here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_refit, "STEPS", 2)
+        patch.setattr(local_refit, "REFIT_STEPS", 2)
         yield
 
 

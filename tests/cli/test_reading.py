@@ -20,13 +20,13 @@ FACT_COMMANDS = ("score", "predict", "classify", "paper density")
 
 
 def test_every_option_of_load_is_an_option_of_the_command_line() -> None:
-    assert set(reading.GRAPH) - {"separator"} == {field.name for field in fields(Options)} - {"progress"}
+    assert set(reading.GRAPH_OPTIONS) - {"separator"} == {field.name for field in fields(Options)} - {"progress"}
 
 
 @pytest.mark.parametrize("command", [*GRAPH_COMMANDS, *FACT_COMMANDS])
 def test_every_command_that_reads_has_the_options(call, command: str) -> None:
     text = call(*command.split(), "--help").out
-    names = reading.GRAPH if command in GRAPH_COMMANDS else reading.FACTS
+    names = reading.GRAPH_OPTIONS if command in GRAPH_COMMANDS else reading.FACTS
     for name in names:
         assert (reading.option_name(name) in text) == (name != "separator")  # another name of --delimiter
     assert "error|skip" in text

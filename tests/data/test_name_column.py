@@ -21,7 +21,7 @@ WORDS = ["b", "", "Zürich 🇨🇭", "a", "b", "ab", "ba", "\0", "写于", "b"]
 )
 def test_names_are_a_list_of_str(words: list[str], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(name_column, "BLOCK", block)
+        patch.setattr(name_column, "NAMES_PER_BLOCK", block)
         names = NameColumn.of(words)
         assert (len(names), list(names), names[:], names[1::2]) == (len(words), words, words, words[1::2])
         assert [names[i] for i in range(-len(words), len(words))] == words * 2

@@ -89,12 +89,12 @@ def test_spellings_are_one_entity_in_every_format(
     assert "of 2 entities that differ in whitespace or Unicode form: São Paulo, Lisboa" in entities.text
 
 
-def test_questions_may_spell_names_in_another_way(tmp_path: Path) -> None:
+def test_queries_may_spell_names_in_another_way(tmp_path: Path) -> None:
     graph = whole(pl.DataFrame(CLEAN, schema=COLUMNS, orient="row"))
     assert ask(graph, f" {DECOMPOSED}", "twin\u00a0city").text == "São Paulo, twin city, ?"
     assert DECOMPOSED in graph.entities
-    (tmp_path / "questions.tsv").write_text(f"{DECOMPOSED} \tin\tBrasil\n", encoding="utf-8")
-    (triples,) = read_triples(tmp_path / "questions.tsv", graph)
+    (tmp_path / "queries.tsv").write_text(f"{DECOMPOSED} \tin\tBrasil\n", encoding="utf-8")
+    (triples,) = read_triples(tmp_path / "queries.tsv", graph)
     assert graph.names_of(triples) == CLEAN[:1]
 
 

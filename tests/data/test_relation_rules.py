@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from harmonium.data import relation_rules
-from harmonium.data.relation_rules import KINDS, Rules, mine_rules
+from harmonium.data.relation_rules import RULE_KINDS, Rules, mine_rules
 from harmonium.data.triples import Triples
 from small import graph_of, ladder, make_graph
 
@@ -50,7 +50,7 @@ def kinds_of(facts: str) -> dict[str, set[tuple[str, str]]]:
     rules = mine_rules(graph.facts(), graph.n_entities, graph.n_relations)
     pairs: dict[str, set[tuple[str, str]]] = {}
     for kind, body, head in zip(rules.kind.tolist(), rules.body.tolist(), rules.head.tolist(), strict=True):
-        pairs.setdefault(KINDS[kind], set()).add((graph.relations.ids[body], graph.relations.ids[head]))
+        pairs.setdefault(RULE_KINDS[kind], set()).add((graph.relations.ids[body], graph.relations.ids[head]))
     return pairs
 
 

@@ -10,7 +10,7 @@ import torch
 
 from harmonium.data.relation_rules import mine_rules
 from harmonium.data.triples import Slot
-from harmonium.evaluation.baselines import PRIOR_FAILURES, Frequency, RuleBaseline
+from harmonium.evaluation.baselines import RULE_PRIOR_FAILURES, Frequency, RuleBaseline
 from small import graph_of, make_graph
 
 
@@ -28,7 +28,7 @@ def test_the_rule_baseline_scores_by_noisy_or(slot: Slot) -> None:
     baseline = RuleBaseline(graph, confidence=0.2)
     train = [tuple(row) for row in graph.train.to_rows().tolist()]
     mined = mine_rules(graph.train, 6, 3, confidence=0.2)
-    columns = mined.body, mined.head, mined.reversed, mined.support / (mined.facts[mined.body] + PRIOR_FAILURES)
+    columns = mined.body, mined.head, mined.reversed, mined.support / (mined.facts[mined.body] + RULE_PRIOR_FAILURES)
     rules = {tuple(rule): sure for *rule, sure in zip(*(column.tolist() for column in columns), strict=True)}
     expected = torch.zeros(12, 6, dtype=torch.float64)
     for row, (h, r, t) in enumerate(graph.test.to_rows().tolist()):

@@ -71,7 +71,7 @@ def spread_of_scores(expert: Scorer, graph: Graph) -> float:
 
 
 def test_learned_weights_maximise_the_likelihood_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expert_weights, "CHUNK", 700)  # several chunks of queries
+    monkeypatch.setattr(expert_weights, "SCORES_PER_CHUNK", 700)  # several chunks of queries
     graph = make_graph(n_entities=12, n_relations=2, sizes=(60, 25, 5))
     experts = [noisy(graph, 1.0, 0), Scaled(noisy(graph, 1.5, 1), 0.1), noisy(graph, 0.8, 2)]
     learned = learn_weights(experts, graph)

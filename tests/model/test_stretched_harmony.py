@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import harmonium
-from harmonium.model.stretched_harmony import TOLERANCE, stretched_harmony
+from harmonium.model.stretched_harmony import SCORE_TOLERANCE, stretched_harmony
 from harmonium.run.run import Run
 from small import family
 
@@ -27,7 +27,7 @@ def test_tokens_are_stretched_along_the_score_and_scores_stay(stretch: float, le
     torch.testing.assert_close(tokens - torch.outer(tokens @ vector / length**2, vector), across)
     harmonic = form.fold()
     change = (harmonic(composed) - harmonic.constant - scores).abs()
-    assert 0.5 * TOLERANCE * largest < change.max() <= 1.0001 * TOLERANCE * largest
+    assert 0.5 * SCORE_TOLERANCE * largest < change.max() <= 1.0001 * SCORE_TOLERANCE * largest
     assert change.argmax() == scores.abs().argmax()
 
 

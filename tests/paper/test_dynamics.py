@@ -8,7 +8,7 @@ import torch
 from harmonium.data.graph import Graph
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.paper.dynamics import TOLERANCE, Dynamics
+from harmonium.paper.dynamics import REMAINING_DISTANCE, Dynamics
 from harmonium.paper.dynamics import dynamics as dynamics_of
 from harmonium.paper.figures import dynamics_figure
 from small import make_run, random_model
@@ -49,8 +49,10 @@ def test_the_path_rises_to_the_closed_form(graph: Graph, faithfulness: float) ->
     torch.testing.assert_close(found.coherence, harmony.coherence(found.hidden))
     assert (found.harmony.diff() >= -1e-9 * abs(found.optimum)).all()
     assert found.harmony[0] < found.harmony[-1] <= found.optimum * (1 + 1e-9)
-    assert found.distance[-1] <= 2 * TOLERANCE * found.distance[0]
-    assert found.distance[len(found.hidden) // 2] > TOLERANCE * found.distance[0]  # no more steps than it takes
+    assert found.distance[-1] <= 2 * REMAINING_DISTANCE * found.distance[0]
+    assert (
+        found.distance[len(found.hidden) // 2] > REMAINING_DISTANCE * found.distance[0]
+    )  # no more steps than it takes
     torch.testing.assert_close(found.sample_harmony, harmony(found.samples, composed))
 
 

@@ -57,7 +57,7 @@ def test_gain_and_ranks_by_definition(settings: dict) -> None:
     assert not torch.equal(found.changes["full"].after, found.changes["typed-all"].after)
 
 
-def test_a_reciprocal_model_gains_what_each_question_composes(graph: Graph) -> None:
+def test_a_reciprocal_model_gains_what_each_query_composes(graph: Graph) -> None:
     model = random_model(graph, reciprocal=True)
     head, relation, tail = (graph.valid[slot] for slot in Slot)
     inverse = model.relations(relation + graph.n_relations)

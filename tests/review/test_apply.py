@@ -19,7 +19,7 @@ from small import CONFIGS, family
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(local_refit, "STEPS", 3)
+    monkeypatch.setattr(local_refit, "REFIT_STEPS", 3)
     return untrained(family(40), CONFIGS["reciprocal"])
 
 

@@ -20,7 +20,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Sum
 from harmonium.training import harmony_fit
 from harmonium.training.harmony_fit import fit_harmony
-from harmonium.training.quadratic_regression import QuadraticPart, gather_questions
+from harmonium.training.quadratic_regression import QuadraticPart, gather_queries
 from small import make_graph
 
 N_ENTITIES, N_RELATIONS, DIM = 60, 4, 8
@@ -104,7 +104,7 @@ def test_the_form_is_that_of_its_settings_and_has_the_fitted_linear_part(options
 def test_a_harmful_w_is_made_smaller_until_ranks_are_kept(monkeypatch) -> None:
     """As if the fit had gone wrong: whatever it returns, ranks stay within a thousandth where held out."""
 
-    def harmful(questions: object, rank: int, spreads: tuple[float, ...], generator: object) -> list[QuadraticPart]:
+    def harmful(queries: object, rank: int, spreads: tuple[float, ...], generator: object) -> list[QuadraticPart]:
         return [QuadraticPart(1.0, -9.0 * bool(spread) * torch.eye(rank), torch.eye(DIM, rank)) for spread in spreads]
 
     model = make_model()
@@ -120,7 +120,7 @@ def test_a_harmful_w_is_made_smaller_until_ranks_are_kept(monkeypatch) -> None:
     assert mrr(model, validation) >= before - 0.001
 
 
-# Questions -----------------------------------------------------------------------------------------------------------
+# Queries -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slot", [Slot.HEAD, Slot.TAIL])
@@ -129,7 +129,7 @@ def test_the_likelihood_is_that_of_the_filtered_softmax(slot: Slot) -> None:
     model = make_model()
     graph = make_graph(N_ENTITIES, N_RELATIONS, sizes=(900, 60, 10))
     known = graph.known_answers(slot, ("train", "valid"))
-    questions = gather_questions(model.scorer(), slot, graph.valid, known, torch.Generator().manual_seed(0))
+    queries = gather_queries(model.scorer(), slot, graph.valid, known, torch.Generator().manual_seed(0))
     facts = {tuple(row) for split in (graph.train, graph.valid) for row in split.to_rows().tolist()}
     scores = model.score_slot(slot, graph.valid)
     expected = []
@@ -138,7 +138,7 @@ def test_the_likelihood_is_that_of_the_filtered_softmax(slot: Slot) -> None:
         filled = [[*row[:position], entity, *row[position + 1 :]] for entity in range(N_ENTITIES)]
         competes = torch.tensor([triple == row or tuple(triple) not in facts for triple in filled])
         expected.append(scores[number].masked_fill(~competes, -torch.inf).log_softmax(0)[row[position]])
-    torch.testing.assert_close(questions.log_likelihood(questions.linear), torch.stack(expected).detach())
+    torch.testing.assert_close(queries.log_likelihood(queries.linear), torch.stack(expected).detach())
 
 
 def test_held_out_answers_have_no_fact_among_those_fitted() -> None:

@@ -55,7 +55,7 @@ def test_ranking_time_is_extrapolated_from_a_part(monkeypatch: pytest.MonkeyPatc
     graph = make_graph(30, 4, (1000, 1, 1))
     monkeypatch.setattr(planning, "evaluate_scorer", rank)
     monkeypatch.setattr(planning, "now", lambda: clock)
-    monkeypatch.setattr(planning, "MAX_SCORES", {"cpu": 100 * 30})
+    monkeypatch.setattr(planning, "MAX_SCORES_HELD", {"cpu": 100 * 30})
     seconds = planning._time_ranking(None, graph, EvaluateConfig(), graph.train, planning.torch.device("cpu"))
     assert seconds == pytest.approx(2 + 0.01 * 1000)
     assert clock == pytest.approx(2 * (2 + 0.01) + 2 + 0.01 * 100)  # only one, one and a hundred were ranked

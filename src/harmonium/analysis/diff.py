@@ -26,7 +26,7 @@ from harmonium.runtime.frames import Tabular
 
 HITS = (1, 3, 10)
 ALPHA = 0.01  # level of the tests that call a change of a metric clear
-SAMPLES = 2000  # of the bootstrap
+BOOTSTRAP_SAMPLES = 2000  # of the bootstrap
 MIN_RELATIONS = 10  # below that many relations facts are resampled instead: signs of so few could not show a change
 NOTICEABLE = 0.1  # change of a probability that is counted
 Fact = tuple[str, str, str]  # identifiers
@@ -234,7 +234,7 @@ def _compare_metrics(before: Tensor, after: Tensor, relations: Sequence[str], se
     values = {"mrr": [ranks.reciprocal() for ranks in (after, before)]}
     values |= {f"hits@{k}": [(ranks <= k).double() for ranks in (after, before)] for k in HITS}
     return {
-        name: compare_paired(new.flatten(), old.flatten(), cluster.repeat_interleave(2), SAMPLES, seed=seed)
+        name: compare_paired(new.flatten(), old.flatten(), cluster.repeat_interleave(2), BOOTSTRAP_SAMPLES, seed=seed)
         for name, (new, old) in values.items()
     }
 

@@ -71,7 +71,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation(Displayed):
-    """Why a triple is an answer; `score` is that of the vectors: harmony above that of the empty triplet, x = 0."""
+    """Why a triple is an answer; `score` is that of the vectors: harmony above that of the empty triple, x = 0."""
 
     triple: Names
     known: str | None  # the split in which it is a fact
@@ -81,7 +81,7 @@ class Explanation(Displayed):
     evidence: str  # what the known facts say for it, in words
     tableau: Tableau | None  # none: the run has no constraints
     necessary: list[NecessaryFact]  # training facts whose removal, one after another, lowers the triple most
-    reasons: list[Reason]  # training facts by falling |effect| of removing each one alone
+    reasons: list[Reason]  # training facts by descending |effect| of removing each one alone
     notes: list[str]
     details: ScoreDetails | None
 
@@ -196,7 +196,7 @@ class Explainer:
         )
 
     def _reasons(self, necessary: NecessaryFacts, count: int) -> list[Reason]:
-        """The candidates by falling |effect|."""
+        """The candidates by descending |effect|."""
         strongest = necessary.effects.abs().topk(min(count, len(necessary.effects))).indices
         names = self.run.graph.names_of(necessary.candidates[strongest])
         return [Reason(*row) for row in zip(names, necessary.effects[strongest].tolist(), strict=True)]

@@ -33,9 +33,9 @@ from harmonium.model.scoring import EmbeddingScorer
 STRONGEST, SAMPLED = 16, 16  # competitors of a truth: the most probable entities, and a seeded sample of all others
 OTHER_FACTS = 64  # a seeded sample of the facts of an entity that are not to be removed
 RIVAL_FACTS = 16  # a seeded sample, for each relation and slot of an entity, of facts without it
-STEPS = 8  # Newton steps
+NEWTON_STEPS = 8  # Newton steps
 DAMPING = 0.01  # added to the curvature, as a share of its mean
-MAX_SCORES = 1 << 23  # held at once
+MAX_SCORES_HELD = 1 << 23  # held at once
 
 ENDS = (Slot.HEAD, Slot.TAIL)
 Part = tuple[Tensor, Tensor, Tensor]  # rows of facts or weights (n,), scores or log-odds (n, c), gradients (n, c, dim)
@@ -181,7 +181,7 @@ class Refit:
         share = (n_facts / max(1, self.n_facts))[:, None]
         shift = trial = step = self.value.new_zeros(len(sets), len(self.value))
         rate, energy = self.value.new_ones(len(sets), 1), self.value.new_full((len(sets), 1), torch.inf)
-        for _ in range(STEPS):  # a step that makes the gradient larger is taken back and halved
+        for _ in range(NEWTON_STEPS):  # a step that makes the gradient larger is taken back and halved
             gradient = self.losses.gradients(trial, weights) + share * (self.ridge * trial - self.gradient)
             next_step = torch.cholesky_solve(gradient.T, self.factor).T
             next_energy = (gradient * next_step).sum(1, keepdim=True)
@@ -199,7 +199,7 @@ class Losses:
     def __init__(self, influence: Influence, facts: Triples, entity: int) -> None:
         given: list[Part] = []
         answer: list[Part] = []
-        for rows in torch.arange(len(facts)).split(max(1, MAX_SCORES // influence.graph.n_entities)):
+        for rows in torch.arange(len(facts)).split(max(1, MAX_SCORES_HELD // influence.graph.n_entities)):
             for slot, queries in influence.queries(facts[rows]).values() if len(rows) else ():
                 scores, is_given = influence.scorer.score_slot(slot, queries), queries[_other(slot)] == entity
                 for mask, parts, compete in ((is_given, given, _competitors), (~is_given, answer, _log_odds)):

@@ -15,7 +15,7 @@ from torch import Tensor
 from harmonium.analysis.influence import ENDS, Influence, Removal
 from harmonium.data.triples import Slot, Triples
 
-LIMIT = 4  # facts
+MAX_NECESSARY_FACTS = 4  # facts
 SHORTLIST = 48  # facts whose removal is estimated, alone and together
 
 
@@ -31,7 +31,7 @@ class NecessaryFacts:
 
 
 @torch.no_grad()
-def find_necessary_facts(influence: Influence, triple: Triples, limit: int = LIMIT) -> NecessaryFacts:
+def find_necessary_facts(influence: Influence, triple: Triples, limit: int = MAX_NECESSARY_FACTS) -> NecessaryFacts:
     """At most `limit` facts for one triple (one row)."""
     candidates = shortlist(influence, triple, facts_of_ends(influence, triple))
     removal, singles = Removal(influence, candidates, triple), torch.eye(len(candidates), dtype=torch.bool)

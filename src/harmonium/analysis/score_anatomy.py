@@ -24,8 +24,8 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.runtime.displayed import Part, Table
 
-SAMPLE = 20_000  # training facts that may illustrate a direction
-CHUNK = 4096
+FACTS_SAMPLED = 20_000  # training facts that may illustrate a direction
+FACTS_PER_CHUNK = 4096
 
 Names = tuple[str, str, str]
 
@@ -90,9 +90,9 @@ class NearFact:
 class ScoreDetails:
     """The parts of one score."""
 
-    harmony: dict[str, Parts]  # at the composed vector, at the token, at the token of the empty triplet
+    harmony: dict[str, Parts]  # at the composed vector, at the token, at the token of the empty triple
     shift: Shift | None
-    directions: list[Direction]  # by falling |contribution|
+    directions: list[Direction]  # by descending |contribution|
     rest: float  # the part of the score that the listed directions do not contribute
     nearest: list[NearFact]  # training facts, by rising distance
 
@@ -157,9 +157,9 @@ class ScoreAnatomy:
     def examples(self) -> tuple[Triples, Tensor]:
         """A sample of training facts, and their projections (n, k) on every direction."""
         order = torch.randperm(len(self.graph.train), generator=torch.Generator().manual_seed(self.seed))
-        facts = self.graph.train[order[:SAMPLE]]
+        facts = self.graph.train[order[:FACTS_SAMPLED]]
         directions = self.form.principal[1].T.to(self.scorer.entities.dtype)
-        return facts, torch.cat([self.compose(chunk) @ directions for chunk in facts.chunks(CHUNK)])
+        return facts, torch.cat([self.compose(chunk) @ directions for chunk in facts.chunks(FACTS_PER_CHUNK)])
 
     def compose(self, triples: Triples, vary: Slot | None = None) -> Tensor:
         """(n, dim): composed vectors of queries for the tail; with `vary`, one triple with each entity in that slot."""
@@ -229,7 +229,7 @@ class ScoreAnatomy:
         facts = facts[others & (facts.relation == triple.relation)] if same_relation else facts[others]
         if not len(facts):
             return []
-        distance = torch.cat([self._distances(triple, chunk) for chunk in facts.chunks(CHUNK)])
+        distance = torch.cat([self._distances(triple, chunk) for chunk in facts.chunks(FACTS_PER_CHUNK)])
         nearest = distance.topk(min(count, len(facts)), largest=False)
         names = self.graph.names_of(facts[nearest.indices])
         return [NearFact(fact, value) for fact, value in zip(names, nearest.values.tolist(), strict=True)]

@@ -45,7 +45,7 @@ TITLES = {
     "itself": "itself", "paths": "paths", "rest": "rest",
 }  # fmt: skip
 
-NAMES = {  # of columns, in a sentence
+COLUMN_WORDS = {  # of columns, in a sentence
     "patterns": "learned patterns", "values": "values in common", "similar": "similar entities",
     "usual": "how usual the answer is", "itself": "the known fact itself", "paths": "other paths",
     "rest": "all other constraints together",
@@ -65,7 +65,7 @@ class Constraint:
     @property
     def name(self) -> str:
         """In a sentence."""
-        return NAMES.get(self.title, self.title)
+        return COLUMN_WORDS.get(self.title, self.title)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Questions to a run: predict, score, complete, classify, probabilities, new entities, export."""
+"""Queries to a run: predict, score, complete, classify, probabilities, new entities, export."""

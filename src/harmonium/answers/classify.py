@@ -34,7 +34,7 @@ from harmonium.runtime.displayed import Displayed, Part, Table, more_rows, one_l
 from harmonium.runtime.frames import ResultList, index_of
 
 DRAWS = 50  # attempts among the entities seen in that slot, then as many among all entities
-MINIMUM = 10  # validation facts of a relation required for a threshold of its own
+MIN_FACTS_FOR_THRESHOLD = 10  # validation facts of a relation required for a threshold of its own
 
 
 def classify(
@@ -124,7 +124,7 @@ def classify_triples(
     graph: Graph,
     valid: tuple[Triples, Tensor],
     test: tuple[Triples, Tensor],
-    minimum: int = MINIMUM,
+    minimum: int = MIN_FACTS_FOR_THRESHOLD,
     source: str = "labelled facts",
 ) -> Classification:
     """Choose thresholds on labelled validation facts, by the scores that a function gives facts, and score test facts.

@@ -17,7 +17,7 @@ from harmonium.grammar.family import Array, Ids
 from harmonium.grammar.grammar import CELLS, OTHER_END, Grammar
 
 LEAST = 0.1  # nats by which a family must add more than it does on average
-COMPARED = 3  # constraints of a family whose counts are compared
+CONSTRAINTS_COMPARED = 3  # constraints of a family whose counts are compared
 LAST = ("usual",)  # families that are told when no other one speaks
 
 
@@ -79,7 +79,7 @@ def _tell(grammar: Grammar, query: tuple[Slot, int, int, int, int | None], gains
         if gain < LEAST:
             continue
         parts = [part for part in grammar.contributions_of(number, *query) if part.value > 0]
-        for part in sorted(parts, key=lambda part: -part.value)[:COMPARED]:
+        for part in sorted(parts, key=lambda part: -part.value)[:CONSTRAINTS_COMPARED]:
             share_of_gain = gain * part.value / max(each.value for each in parts)
             conviction = share_of_gain * family.conviction(slot, relation, part.evidence)
             tellings.append((family.name not in LAST, conviction, family, part.evidence, gain))

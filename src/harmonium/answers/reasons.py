@@ -28,14 +28,14 @@ from harmonium.grammar.grammar import Grammar
 from harmonium.model.gradient_graph import GradientGraph
 
 MIN_SHARE = 0.1  # of the cases in which a rule or a path holds
-PRIOR_FAILURES = 3  # cases in which each is assumed to have failed beforehand
+REASON_PRIOR_FAILURES = 3  # cases in which each is assumed to have failed beforehand
 NEAREST, MIN_NEAREST = 10, 3  # similar entities looked at, and at least to be had
 MIN_SIMILAR = 2  # of them that must have the value
 LIFT = 1.3  # by how much these must exceed the share of all entities
 MIN_FREQUENCY = 0.05  # of a frequent value
 FREQUENCY_WEIGHT = 0.9  # of frequency beside other evidence, which says more about this fact
-MAX_SCORES = 1 << 24  # similarities computed at once
-KINDS = {"paths": "path", "values": "value", "neighbours": "similar", "names": "name", "usual": "frequent"}
+MAX_SIMILARITIES = 1 << 24  # similarities computed at once
+KIND_OF_FAMILY = {"paths": "path", "values": "value", "neighbours": "similar", "names": "name", "usual": "frequent"}
 NO_REASON = "no similar known fact: by the model's score alone"
 OTHER = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
 
@@ -119,7 +119,7 @@ def _of_constraints(
     return [
         Reason("none", 0.0, NO_REASON)
         if telling is None
-        else Reason(KINDS[telling.family], 1 - math.exp(-telling.gain), telling.text)
+        else Reason(KIND_OF_FAMILY[telling.family], 1 - math.exp(-telling.gain), telling.text)
         for telling in tellings
     ]
 
@@ -149,7 +149,7 @@ def _rule_reason(known: Evidence, triple: Triples, rules: Rules, rule: int) -> R
         text = f"known the other way round: {fact}; {support:,} of {cases:,} such facts hold both ways"
     else:
         text = f"known: {known.fact(tail, body, head)}; {support:,} of {cases:,} such facts come with this one"
-    return Reason("rule", support / (cases + PRIOR_FAILURES), text)
+    return Reason("rule", support / (cases + REASON_PRIOR_FAILURES), text)
 
 
 # Paths ----------------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def _paths(known: Evidence, triples: Triples, progress: Callable[[int], None] | 
         best = None
         for path in index.between(head, tail):
             support, cases = index.confidence(path, relation)
-            strength = support / (cases + PRIOR_FAILURES)
+            strength = support / (cases + REASON_PRIOR_FAILURES)
             if support and support >= MIN_SHARE * cases and (best is None or strength > best[0]):
                 best = strength, path, support, cases
         if best is not None:
@@ -186,7 +186,7 @@ def _similar(known: Evidence, triples: Triples) -> Iterator[tuple[int, Reason]]:
                 continue
             vectors = F.normalize(_vectors(known, fillers), dim=1)
             rows = (triples.relation == relation).nonzero()[:, 0]
-            for chunk in rows.split(max(1, MAX_SCORES // len(fillers))):
+            for chunk in rows.split(max(1, MAX_SIMILARITIES // len(fillers))):
                 queries = triples[chunk]
                 similarity = F.normalize(_vectors(known, queries[slot]), dim=1) @ vectors.T
                 similarity[fillers[None, :] == queries[slot][:, None]] = -torch.inf
@@ -215,7 +215,9 @@ def _of_slot(known: Evidence, triple: Triples, slot: Slot, nearest: Tensor, n_fi
             text = (
                 f"the same is known of {count} values most similar to {known.entity(int(triple.tail))}, such as {names}"
             )
-        yield Reason("similar", len(similar) / (len(nearest) + PRIOR_FAILURES), f"{text} ({_percent(base)} of all)")
+        yield Reason(
+            "similar", len(similar) / (len(nearest) + REASON_PRIOR_FAILURES), f"{text} ({_percent(base)} of all)"
+        )
     elif base >= MIN_FREQUENCY and len(answers) >= MIN_SIMILAR:
         only = "only " * (base < 0.5)
         count = f"{len(answers):,} of {n_fillers:,}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
-from harmonium.data.relation_rules import KINDS, mine_rules
+from harmonium.data.relation_rules import RULE_KINDS, mine_rules
 from harmonium.data.triples import Slot, Triples
 
 FUNCTIONAL = 0.95  # share of the heads of a functional relation that have exactly one tail
@@ -31,7 +31,7 @@ class RelationTraits:
         """The traits that the facts of some splits show."""
         facts = graph.facts(splits)
         rules = mine_rules(facts, graph.n_entities, graph.n_relations)
-        symmetric = rules.body[rules.kind == KINDS.index("symmetric")]
+        symmetric = rules.body[rules.kind == RULE_KINDS.index("symmetric")]
         return cls(
             _functional(graph, Slot.TAIL, splits),
             _functional(graph, Slot.HEAD, splits),
@@ -39,19 +39,19 @@ class RelationTraits:
         )
 
     def has_one_answer(self, open_slot: Slot) -> Tensor:
-        """(n_relations,) bool: whether a question with this slot open has at most one answer."""
+        """(n_relations,) bool: whether a query with this slot open has at most one answer."""
         one_way = self.functional if open_slot is Slot.TAIL else self.inverse_functional
         return one_way | self.symmetric & (self.functional | self.inverse_functional)
 
 
 def _functional(graph: Graph, open_slot: Slot, splits: Sequence[str]) -> Tensor:
-    """(n_relations,): whether nearly all questions with this slot open have exactly one answer."""
+    """(n_relations,): whether nearly all queries with this slot open have exactly one answer."""
     index = graph.known_answers(open_slot, splits).index
     relation, answers = index.keys // graph.n_entities, index.offsets.diff()
-    questions = relation.bincount(minlength=graph.n_relations)
+    queries = relation.bincount(minlength=graph.n_relations)
     with_one = relation[answers == 1].bincount(minlength=graph.n_relations)
-    facts = torch.zeros_like(questions).index_add_(0, relation, answers)
-    return (questions >= MIN_HEADS) & (with_one >= FUNCTIONAL * questions) & (facts <= MAX_MEAN * questions)
+    facts = torch.zeros_like(queries).index_add_(0, relation, answers)
+    return (queries >= MIN_HEADS) & (with_one >= FUNCTIONAL * queries) & (facts <= MAX_MEAN * queries)
 
 
 def false_answers(graph: Graph, slot: Slot, traits: RelationTraits | None = None) -> KnownAnswers:

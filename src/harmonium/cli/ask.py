@@ -69,7 +69,7 @@ def predict(
     With one name alone: the most probable facts that the graph lacks, of a head, a tail or a relation.
 
     With --coverage 0.9: the set of new answers that holds the answer of a fact
-    that the graph does not have yet nine times of ten, over all questions and
+    that the graph does not have yet nine times of ten, over all queries and
     over those of one relation; --top only limits how many are shown.
 
     Probabilities count every fact that is not in the graph as false;
@@ -81,7 +81,7 @@ def predict(
 
     Example: harmonium predict runs/demo --head Switzerland --relation borders --coverage 0.9
 
-    Example: harmonium predict runs/demo --queries questions.tsv --out answers.parquet --new-only
+    Example: harmonium predict runs/demo --queries queries.tsv --out answers.parquet --new-only
     """
     from harmonium.answers.open_run import open_run
     from harmonium.answers.prediction import answer_table

@@ -81,7 +81,7 @@ def doctor(
 @reads_graph
 def convert(
     source: Annotated[str, argument("GRAPH", "Dataset name, folder or file of facts, sparql:URL or bolt://HOST.")],
-    out: Annotated[Path, argument("PATH", "Folder to write, or file whose ending is its format.")],
+    out: Annotated[Path, argument("PATH", "Folder to write, or file whose suffix is its format.")],
     to: Annotated[
         str | None,
         graph_format("Format of the files in a folder; default: tsv."),

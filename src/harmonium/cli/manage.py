@@ -108,7 +108,7 @@ def export(
     out: Annotated[Path, argument("PATH", "File to write: .npz, .parquet or .faiss; folder with --to hub.")],
     to: Annotated[
         str | None,
-        choice(("npz", "parquet", "faiss", "hub"), "Format; default: the ending of PATH."),
+        choice(("npz", "parquet", "faiss", "hub"), "Format; default: the suffix of PATH."),
     ] = None,
     overwrite: options.Overwrite = False,
     output_format: options.Format = "table",

@@ -35,7 +35,7 @@ FACTS = {  # of files of facts and queries; names as in data/tables/reading_opti
         option("error|skip", "Rows that cannot be used: an error that counts them, or skipped with a note.", **PANEL),
     ],
 }
-GRAPH = FACTS | {  # and of graphs
+GRAPH_OPTIONS = FACTS | {  # and of graphs
     "label_columns": Annotated[
         str | None, option("NAME,NAME", "Columns of readable names of head and tail, or of all three.", **PANEL)
     ],
@@ -72,7 +72,7 @@ GRAPH = FACTS | {  # and of graphs
 
 def reads_graph(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of graphs; those that the user gave are its argument `reading`."""
-    return _with_options(command, GRAPH)
+    return _with_options(command, GRAPH_OPTIONS)
 
 
 def reads_facts(command: Callable[..., None]) -> Callable[..., None]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEYS: dict[str, Verdict] = {"a": "accepted", "r": "rejected", "u": "unsure"}
 HELP = "a accept   r reject   u unsure   c comment   z undo   e explain   p precision   q quit"
-SHOWN = 6  # known facts of an entity
+FACTS_SHOWN = 6  # known facts of an entity
 
 Judgements = Annotated[
     Path | None, option("FILE", "File of judgements (SQLite); default: RUN.review.sqlite, beside the run folder.")
@@ -208,7 +208,7 @@ def known_facts(review: Review, offer: Offer) -> list[str]:
     graph, facts, lines = review.run.graph, review.opened.evidence.facts, []
     for entity in dict.fromkeys((offer.triple[0], offer.triple[2])):
         of_entity = facts[(facts.head == entity) | (facts.tail == entity)]
-        texts = [" ".join(names) for names in graph.names_of(of_entity[:SHOWN])]
-        more = f"; {len(of_entity) - SHOWN:,} more" if len(of_entity) > SHOWN else ""
+        texts = [" ".join(names) for names in graph.names_of(of_entity[:FACTS_SHOWN])]
+        more = f"; {len(of_entity) - FACTS_SHOWN:,} more" if len(of_entity) > FACTS_SHOWN else ""
         lines.append(f"known of {graph.entities.name(entity)}: {'; '.join(texts) or 'nothing'}{more}")
     return lines

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 from harmonium.errors import HarmoniumError
 
 NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")  # .05 and 5., which TOML refuses
-TOO_LARGE = 2**63  # for PyTorch's integers
+LARGEST_INTEGER = 2**63  # for PyTorch's integers
 Overrides = Sequence[str] | Mapping[str, Any]  # `key=value` each, or values by name, perhaps in groups
 Settings = TypeVar("Settings")
 Field = tuple[str, Any, Mapping[str, Any]]  # full name, type, metadata
@@ -179,7 +179,7 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
         if choice not in typing.get_args(hint):
             raise HarmoniumError(f"{setting} is one of {', '.join(typing.get_args(hint))}, not {value!r}")
         return choice
-    if type(value) is int and abs(value) >= TOO_LARGE:
+    if type(value) is int and abs(value) >= LARGEST_INTEGER:
         raise HarmoniumError(f"{setting} is too large a number")
     if hint is float and type(value) is int:
         value = float(value)

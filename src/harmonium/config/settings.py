@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harmonium.config.setting_values import TOO_LARGE, Overrides, build, full_keys, put
+from harmonium.config.setting_values import LARGEST_INTEGER, Overrides, build, full_keys, put
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import read_text, refuse_pickle
 
@@ -200,7 +200,7 @@ class TrainConfig:
         0,
         "Random seed of initialisation, order and negatives; it fixes the result on a CPU.",
         least=0,
-        most=TOO_LARGE - 1,
+        most=LARGEST_INTEGER - 1,
         also=("random_state", "random_seed"),
     )
     precision: Literal["high", "highest"] = option(

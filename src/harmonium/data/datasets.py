@@ -89,7 +89,7 @@ def _read(source: Any, options: Options) -> tuple[Graph, bool]:
     if (server := registry().server(source)) is not None:
         return _encode(server.read, str(source), options), False
     path = locate(source, options.progress)
-    if path.suffix == graph_file.ENDING and path.is_file():
+    if path.suffix == graph_file.SUFFIX and path.is_file():
         options.refuse_table_options(path)
         return graph_file.load(path), True
     return _load_path(path, options), path.is_dir() and has_splits(path)
@@ -157,7 +157,7 @@ def convert(
 ) -> Graph:
     """Write a graph in another format, with its splits and names; a source without splits can be split on the way.
 
-    `out` is one file (its ending is the format) or a folder of splits in the format `to`; `options` are those of `load`.
+    `out` is one file (its suffix is the format) or a folder of splits in the format `to`; `options` are those of `load`.
     `overwrite` replaces that file, or in a folder the files that an earlier call wrote; files of others are never removed.
 
     >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
@@ -252,7 +252,7 @@ def _cache_path(key: str, files: Sequence[Path]) -> Path:
         contents = storage.digest("".join(map(storage.file_digest, files)).encode())
     except OSError as error:
         raise HarmoniumError(f"{error.filename}: cannot be read ({error.strerror})") from error
-    return storage.cache_folder() / f"{key}.{contents[:32]}{graph_file.ENDING}"
+    return storage.cache_folder() / f"{key}.{contents[:32]}{graph_file.SUFFIX}"
 
 
 def _encode(read: Callable[[Any, Options], Source], source: Any, options: Options) -> Graph:

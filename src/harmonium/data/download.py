@@ -23,7 +23,7 @@ from harmonium.runtime.storage import file_digest
 LIST = Path(__file__).parent / "standard_datasets.toml"
 ATTEMPTS = 3  # connections in a row that bring nothing new
 TIMEOUT = 30  # seconds of silence before a connection counts as broken
-BLOCK = 1 << 16
+BYTES_PER_BLOCK = 1 << 16
 MAX_BYTES = 1 << 31  # that an archive may unpack to
 
 Progress = Callable[[int], object]  # called with the number of further bytes downloaded or read
@@ -154,7 +154,7 @@ def _resume(url: str, part: Path, start: int, progress: Progress | None) -> None
         length = response.headers["Content-Length"]
         received = 0
         with open(part, "ab" if resumed else "wb") as file:
-            while block := response.read(BLOCK):
+            while block := response.read(BYTES_PER_BLOCK):
                 file.write(block)
                 received += len(block)
                 if progress:

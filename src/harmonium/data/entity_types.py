@@ -36,7 +36,7 @@ TYPE_RELATIONS = {
     "isa",
     "p31",
 }  # names or last parts of names: letters and digits only
-PRIOR_FAILURES = 1  # entities with each role that are assumed not to fill the slot
+ROLE_PRIOR_FAILURES = 1  # entities with each role that are assumed not to fill the slot
 QUANTILE = 0.05  # share of the entities that fill a slot whose likelihood may be below that of a candidate
 MAX_KEPT_ENTITIES = 1 << 24  # of slots whose candidates are kept: 280 MB
 LEAST, MOST = 0.03, 0.3  # bounds of the likelihood that a candidate needs
@@ -125,9 +125,9 @@ class EntityTypes:
         everyone = SlotTypes(torch.arange(self.n_entities), fills, log_odds)
         if not typed or not len(members):
             return everyone
-        shares = both / (self.sizes + PRIOR_FAILURES)
+        shares = both / (self.sizes + ROLE_PRIOR_FAILURES)
         support = self._sum(_log_complements(shares, target))  # log of one minus the noisy-or
-        shares = (both - 1) / (self.sizes - 1 + PRIOR_FAILURES).clamp(min=1)
+        shares = (both - 1) / (self.sizes - 1 + ROLE_PRIOR_FAILURES).clamp(min=1)
         support_of_members = _sum_by_row(_log_complements(shares, target)[role], row, len(members))
         needed = (-torch.expm1(support_of_members)).sort().values[int(QUANTILE * len(members))].clamp(LEAST, MOST)
         return everyone.where(fills | (-torch.expm1(support) >= needed))

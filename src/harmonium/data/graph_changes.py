@@ -20,7 +20,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
 
-EXAMPLES = 3  # names in a note
+NAMES_IN_NOTE = 3  # names in a note
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _extend(known: Vocabulary, given: Vocabulary, used: Tensor, notes: list[str]
     if not new:
         return known, ids
     if len(known) <= 10_000:  # a name close to a known one may be a typing error
-        alike = [(given.name(p), known.nearest(given.name(p), 1)) for p in new[:EXAMPLES]]
+        alike = [(given.name(p), known.nearest(given.name(p), 1)) for p in new[:NAMES_IN_NOTE]]
         notes.extend(f"'{name}' is new; if you meant '{near[0]}', undo this" for name, near in alike if near)
     labels = None
     if known.labels is not None or given.labels is not None:
@@ -131,7 +131,7 @@ def _known_facts(graph: Graph, facts: Graph | None, on_bad: OnBad, notes: list[s
     matched = Triples(entity[given.head], relation[given.relation], entity[given.tail])
     is_known = (matched.to_rows() >= 0).all(1)
     if count := len(matched) - int(is_known.sum()):
-        names = ", ".join([*unknown_entity, *unknown_relation][:EXAMPLES])
+        names = ", ".join([*unknown_entity, *unknown_relation][:NAMES_IN_NOTE])
         notes.append(f"skipped {count:,} facts to remove with unknown names: {names}")
     return matched[is_known]
 

@@ -19,14 +19,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.name_column import BLOCK, NameColumn
+from harmonium.data.name_column import NAMES_PER_BLOCK, NameColumn
 from harmonium.data.triples import Slot, read_columns
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import tensor_file
 from harmonium.runtime.untrusted import refuse_pickle
 
-ENDING = ".graph"
+SUFFIX = ".graph"
 REJECTED = "rejected"
 
 
@@ -100,8 +100,8 @@ def _names(tensors: Mapping[str, Tensor], name: str) -> NameColumn:
     ascending = (names.hash_index[0][1:] >= names.hash_index[0][:-1]).all()
     if n and not (ascending and 0 <= int(order.min()) <= int(order.max()) < n):
         raise ValueError(f"{name} has no sound index")
-    for start in range(0, n, BLOCK):
-        _check_text(name, content, offsets[start : start + BLOCK + 1])
+    for start in range(0, n, NAMES_PER_BLOCK):
+        _check_text(name, content, offsets[start : start + NAMES_PER_BLOCK + 1])
     return names
 
 

@@ -13,7 +13,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
 
 IN_MEMORY = 1 << 25  # bytes of a column kept in memory
-CHUNK = 1 << 22  # triples processed at a time
+ROWS_PER_CHUNK = 1 << 22  # triples processed at a time
 
 
 class GrowingColumn:
@@ -56,8 +56,8 @@ class GrowingColumn:
 def select_triples(triples: Triples, mask: Tensor) -> Triples:
     """The triples where the mask (n,) is true; a large selection lies in a temporary file."""
     columns, weight = [GrowingColumn() for _ in Slot], GrowingColumn()
-    for start in range(0, len(triples), CHUNK):
-        chunk = slice(start, start + CHUNK)
+    for start in range(0, len(triples), ROWS_PER_CHUNK):
+        chunk = slice(start, start + ROWS_PER_CHUNK)
         for slot, column in zip(Slot, columns, strict=True):
             column.append(triples[slot][chunk][mask[chunk]].numpy())
         if triples.weight is not None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from harmonium.data.graph import Graph
 
 NEARLY_ALL = 0.9  # share of the facts of a literal-valued relation whose tail is a number or a date
-MIN_FACTS = 5  # below that a relation is not said to be literal-valued
+MIN_FACTS_OF_LITERALS = 5  # below that a relation is not said to be literal-valued
 MAX_HEADS = 0.1  # share of heads that are numbers or dates above which these are identifiers, as in WN18RR
-SAMPLE = 10_000  # heads that are looked at
+HEADS_SAMPLED = 10_000  # heads that are looked at
 UNIT = r"(?!(?:st|nd|rd|th)$)(?:[^\W\d_]{1,4}|%|°[CF]?|[€$£¥])(?:[²³]|/[^\W\d_]{1,4}[²³]?)?"  # kg, %, °C, km², g/cm³
 DIGITS = r"(?:\d{1,3}(?:[,\u202f ]\d{3})+|\d+)(?:[.,]\d+)?|[.,]\d+"
 NUMBER = re.compile(rf"(?:[~≈<>≤≥]\s?)?(?:[€$£¥]\s?)?[-+\u2212]?(?:{DIGITS})(?:[eE][-+]?\d+)?(?:\s?{UNIT})?")
@@ -57,7 +57,7 @@ class Literals:
         is_literal = torch.zeros(graph.n_entities, dtype=torch.bool)
         relations = torch.zeros(graph.n_relations, dtype=torch.bool)
         heads = facts.head.unique()
-        sample = heads[:: 1 + len(heads) // SAMPLE].tolist()
+        sample = heads[:: 1 + len(heads) // HEADS_SAMPLED].tolist()
         if sum(is_value(name(entity)) for entity in sample) > MAX_HEADS * len(sample):
             return cls(relations, is_literal)
         candidates = _marked(facts.tail, graph.n_entities) & ~_marked(heads, graph.n_entities)
@@ -65,7 +65,7 @@ class Literals:
             is_literal[entity] = is_value(name(entity))
         total = facts.relation.bincount(minlength=graph.n_relations)
         of_values = facts.relation[is_literal[facts.tail]].bincount(minlength=graph.n_relations)
-        relations = (total >= MIN_FACTS) & (of_values >= NEARLY_ALL * total)
+        relations = (total >= MIN_FACTS_OF_LITERALS) & (of_values >= NEARLY_ALL * total)
         elsewhere = _marked(facts.tail[~relations[facts.relation]], graph.n_entities)  # where tails name something
         return cls(relations, is_literal & ~elsewhere)
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-BLOCK = 1 << 16  # names processed at a time
+NAMES_PER_BLOCK = 1 << 16  # names processed at a time
 BASE = 0x9E3779B97F4A7C15  # of the hash: odd, so that no power of it vanishes
 
 
@@ -57,8 +57,8 @@ class NameColumn(Sequence[str]):
         return name
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), BLOCK):
-            bounds = self.offsets[start : start + BLOCK + 1].tolist()
+        for start in range(0, len(self), NAMES_PER_BLOCK):
+            bounds = self.offsets[start : start + NAMES_PER_BLOCK + 1].tolist()
             block = self.content[bounds[0] : bounds[-1]].tobytes()
             for low, high in pairwise(bounds):
                 yield block[low - bounds[0] : high - bounds[0]].decode()
@@ -79,9 +79,11 @@ class NameColumn(Sequence[str]):
     def hash_index(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The hashes of all names, ascending (n,), and the position of the name of each (n,)."""
         hashes = np.empty(len(self), np.uint64)
-        for start in range(0, len(self), BLOCK):
-            bounds = self.offsets[start : start + BLOCK + 1]
-            hashes[start : start + BLOCK] = _hash_all(self.content[bounds[0] : bounds[-1]], bounds - bounds[0])
+        for start in range(0, len(self), NAMES_PER_BLOCK):
+            bounds = self.offsets[start : start + NAMES_PER_BLOCK + 1]
+            hashes[start : start + NAMES_PER_BLOCK] = _hash_all(
+                self.content[bounds[0] : bounds[-1]], bounds - bounds[0]
+            )
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
 

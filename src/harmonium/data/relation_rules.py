@@ -15,7 +15,7 @@ from torch import Tensor
 from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Triples
 
-KINDS = ("inverse", "duplicate", "implied", "symmetric")
+RULE_KINDS = ("inverse", "duplicate", "implied", "symmetric")
 REDUNDANCY = 0.8  # two relations that share this much of their pairs are redundant
 MIN_SUPPORT = 3  # pairs that two relations must share before that counts as more than chance
 ROUNDING = 1e-9  # of sums of weights
@@ -44,10 +44,10 @@ class Rules:
 
     @property
     def kind(self) -> Tensor:
-        """(n,): index into KINDS, for confident rules: redundant both ways, one way only, or a relation with itself."""
-        mutual = torch.where(self.reversed, KINDS.index("inverse"), KINDS.index("duplicate"))
-        kind = torch.where(self.coverage >= REDUNDANCY, mutual, KINDS.index("implied"))
-        return torch.where(self.body == self.head, KINDS.index("symmetric"), kind)
+        """(n,): index into RULE_KINDS, for confident rules: redundant both ways, one way only, or a relation with itself."""
+        mutual = torch.where(self.reversed, RULE_KINDS.index("inverse"), RULE_KINDS.index("duplicate"))
+        kind = torch.where(self.coverage >= REDUNDANCY, mutual, RULE_KINDS.index("implied"))
+        return torch.where(self.body == self.head, RULE_KINDS.index("symmetric"), kind)
 
     @property
     def cell(self) -> Tensor:
@@ -122,7 +122,7 @@ def _relative_weights(facts: Triples, triples: Triples) -> Tensor:
 def find_implied(triples: Triples, train: Triples, rules: Rules, n_entities: int) -> tuple[Tensor, Tensor]:
     """(kinds, n): whether a rule of each kind implies each triple from train; (rules,): how many each rule implies."""
     pairs, kind, cells = relations_by_pair(train, n_entities), rules.kind, rules.cell
-    implied = torch.zeros(len(KINDS), len(triples), dtype=torch.bool)
+    implied = torch.zeros(len(RULE_KINDS), len(triples), dtype=torch.bool)
     counts = torch.zeros(len(rules), dtype=torch.int64)
     if not len(rules):
         return implied, counts

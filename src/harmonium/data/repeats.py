@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import Note
-from harmonium.data.growing_column import CHUNK, GrowingColumn, select_triples
+from harmonium.data.growing_column import ROWS_PER_CHUNK, GrowingColumn, select_triples
 from harmonium.data.index import hash_ids
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
 from harmonium.data.triples import Triples
@@ -39,8 +39,8 @@ def _with_largest_weights(facts: Triples, repeated: Triples) -> tuple[Triples, i
     """Facts with the largest weight that they or their repetitions have, and how many had different ones."""
     weight, differing = facts.weights().clone(), 0
     again = _weight_table(repeated).group_by(COLUMNS).agg(pl.max(WEIGHT).alias("most"), pl.min(WEIGHT).alias("least"))
-    for start in range(0, len(facts), CHUNK):
-        table = _weight_table(facts[start : start + CHUNK]).with_row_index("row", offset=start)
+    for start in range(0, len(facts), ROWS_PER_CHUNK):
+        table = _weight_table(facts[start : start + ROWS_PER_CHUNK]).with_row_index("row", offset=start)
         table = table.join(again, on=COLUMNS, how="inner")
         rows = torch.from_numpy(table["row"].to_numpy().astype(np.int64))
         weight[rows] = torch.from_numpy(table.select(pl.max_horizontal(WEIGHT, "most")).to_series().to_numpy().copy())
@@ -59,12 +59,12 @@ def find_repeats(triples: Triples) -> Tensor:
     Hashes are sorted one range of them at a time; triples with equal hashes are compared.
     """
     hashes, repeated = GrowingColumn(), torch.zeros(len(triples), dtype=torch.bool)
-    for chunk in triples.chunks(CHUNK):
+    for chunk in triples.chunks(ROWS_PER_CHUNK):
         hashes.append(hash_ids((chunk.head * ODD + chunk.relation) * ODD + chunk.tail).numpy())
-    keys, bits = hashes.tensor(), (len(triples) // CHUNK).bit_length()
+    keys, bits = hashes.tensor(), (len(triples) // ROWS_PER_CHUNK).bit_length()
     for leading_bits in range(1 << bits):
-        in_range = ((chunk >> 63 - bits == leading_bits).nonzero()[:, 0] for chunk in keys.split(CHUNK))
-        rows = torch.cat([chunk + CHUNK * number for number, chunk in enumerate(in_range)])
+        in_range = ((chunk >> 63 - bits == leading_bits).nonzero()[:, 0] for chunk in keys.split(ROWS_PER_CHUNK))
+        rows = torch.cat([chunk + ROWS_PER_CHUNK * number for number, chunk in enumerate(in_range)])
         key, order = keys[rows].sort()
         equal = torch.zeros(len(key), dtype=torch.bool)
         equal[1:] = key[1:] == key[:-1]

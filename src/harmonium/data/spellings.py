@@ -23,7 +23,7 @@ from harmonium.data.names import relation_key, spelling_key
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 
-EXAMPLES = 3  # shown in a note
+NAMES_IN_NOTE = 3  # shown in a note
 MAX_NAMES = 1_000_000  # compared, a microsecond each
 SHARED_ROLES = 0.5  # of the roles of the name that has fewer: as many must be roles of the other
 UNITED, APART = "spellings united", "spellings kept apart"  # kinds of notes
@@ -146,17 +146,17 @@ def _notes(vocabulary: Vocabulary, spellings: Sequence[Spelling], kind: str) -> 
     notes = []
     united = [each for each in spellings if not each.against]
     if united:
-        names = [f"{vocabulary.ids[each.other]} with {vocabulary.ids[each.usual]}" for each in united[:EXAMPLES]]
-        more = ", ..." * (len(united) > EXAMPLES)
+        names = [f"{vocabulary.ids[each.other]} with {vocabulary.ids[each.usual]}" for each in united[:NAMES_IN_NOTE]]
+        more = ", ..." * (len(united) > NAMES_IN_NOTE)
         text = f"united {len(united):,} other spellings of {kind} (case, whitespace, accents): {', '.join(names)}{more}"
         notes.append(Note(f"{text}; --no-unite (unite=False) keeps them", UNITED, "", len(united)))
     apart = [each for each in spellings if each.against]
     if apart:
         names = [
             f"{vocabulary.ids[each.usual]} and {vocabulary.ids[each.other]} ({each.against})"
-            for each in apart[:EXAMPLES]
+            for each in apart[:NAMES_IN_NOTE]
         ]
-        more = ", ..." * (len(apart) > EXAMPLES)
+        more = ", ..." * (len(apart) > NAMES_IN_NOTE)
         text = f"kept apart {len(apart):,} {kind} that differ only in case, whitespace or accents: {', '.join(names)}{more}"
         notes.append(Note(text, APART, "", len(apart)))
     return notes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.growing_column import CHUNK, select_triples
+from harmonium.data.growing_column import ROWS_PER_CHUNK, select_triples
 from harmonium.data.index import hash_ids, is_member
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -30,7 +30,7 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
         raise HarmoniumError(f"valid and test are fractions that leave room for train, not {valid} and {test}")
     facts = graph.facts()
     assigned = torch.empty(len(facts), dtype=torch.uint8)  # index into SPLITS
-    chunks = list(zip(facts.chunks(CHUNK), assigned.split(CHUNK), strict=False))
+    chunks = list(zip(facts.chunks(ROWS_PER_CHUNK), assigned.split(ROWS_PER_CHUNK), strict=False))
     hashes = _hash_names(graph.entities)
     low, high = test, 1 - valid  # each split has an end of its own
     if 0 < len(facts) <= EXACT:

@@ -10,7 +10,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer, of_candidates
 
 MIN_CONFIDENCE = 0.1  # of a rule of RuleBaseline
-PRIOR_FAILURES = 5  # facts on which each of its rules is assumed to have failed beforehand
+RULE_PRIOR_FAILURES = 5  # facts on which each of its rules is assumed to have failed beforehand
 
 
 class Frequency(Scorer):
@@ -47,7 +47,7 @@ class RuleBaseline(Scorer):
     def __init__(self, graph: Graph, confidence: float = MIN_CONFIDENCE) -> None:
         self.n_entities = graph.n_entities
         self.rules = mine_rules(graph.train, graph.n_entities, graph.n_relations, confidence)
-        smoothed = self.rules.support / (self.rules.facts[self.rules.body] + PRIOR_FAILURES)
+        smoothed = self.rules.support / (self.rules.facts[self.rules.body] + RULE_PRIOR_FAILURES)
         self.weight = -torch.log1p(-smoothed).float()
         self.by_head = CsrIndex.build(self.rules.head, torch.arange(len(self.rules)))  # relation -> rules that imply it
         train = graph.train.positive()

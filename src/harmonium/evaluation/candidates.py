@@ -10,14 +10,14 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.exact_scores import ExactScores
 from harmonium.model.scoring import Scorer
 
-MAX_SCORES = {"cpu": 1 << 22, "cuda": 1 << 26}  # held at once: 16 MB on a CPU stay in its cache
-SPARE = 16  # candidates beyond those wanted that are scored exactly
+MAX_SCORES_HELD = {"cpu": 1 << 22, "cuda": 1 << 26}  # held at once: 16 MB on a CPU stay in its cache
+SPARE_CANDIDATES = 16  # candidates beyond those wanted that are scored exactly
 Mask = Callable[[int, Tensor], None]  # (first candidate of the block, its scores (n, m)): lowers scores in place
 
 
 def chunk_size(scorer: Scorer, slot: Slot) -> int:
     """How many queries to score at once, so that their scores of one block of candidates take bounded memory."""
-    size = max(1, MAX_SCORES.get(scorer.device.type, 1 << 24) // max(1, scorer.block_width(slot)))
+    size = max(1, MAX_SCORES_HELD.get(scorer.device.type, 1 << 24) // max(1, scorer.block_width(slot)))
     return size if scorer.world is None else scorer.world.minimum(size)
 
 
@@ -72,7 +72,7 @@ def ranked_candidates(
 
     More than k are selected by scores of all candidates and ordered by exact ones, until no other one can be as good.
     """
-    exact, spare = scorer.exact_scores(slot, queries), SPARE
+    exact, spare = scorer.exact_scores(slot, queries), SPARE_CANDIDATES
     while True:
         best = top_candidates(scorer, slot, queries, k + spare, mask, temperature)
         ranked = _in_exact_order(best, exact)
@@ -88,7 +88,7 @@ def ranked_candidates(
 
 
 def _in_exact_order(best: TopCandidates, exact: ExactScores | None) -> RankedCandidates:
-    """Candidates by falling exact score; those that tie, within rounding, by id."""
+    """Candidates by descending exact score; those that tie, within rounding, by id."""
     n, k = best.ids.shape
     scores, errors = best.scores.double(), torch.zeros_like(best.scores, dtype=torch.float64)
     if exact is not None:
@@ -112,40 +112,40 @@ def score_and_log_normaliser(
 ) -> tuple[Tensor, Tensor]:
     """(n,) twice: the score of what fills the slot of each triple, and log-sum-exp of temperature * score of all.
 
-    Triples that answer the same question share its scores.
+    Triples that answer the same query share its scores.
     """
     if not len(triples):
         return torch.empty(0), torch.empty(0)
     scorer = scorer.prepare()
     given = torch.stack([triples[other] for other in Slot if other is not slot], dim=1)
-    question = given.unique(dim=0, return_inverse=True)[1]  # (n,)
-    order = question.argsort(stable=True)
-    ascending = question[order]
+    query = given.unique(dim=0, return_inverse=True)[1]  # (n,)
+    order = query.argsort(stable=True)
+    ascending = query[order]
     is_first = torch.cat([ascending[:1] >= 0, ascending.diff() != 0])
-    questions, parts = triples[order[is_first]], []
+    queries, parts = triples[order[is_first]], []
     size = chunk_size(scorer, slot)
-    for start in range(0, len(questions), size):
+    for start in range(0, len(queries), size):
         answers = order[(ascending >= start) & (ascending < start + size)]
-        chunk = questions[start : start + size]
-        parts.append(_score_chunk(scorer, slot, chunk, question[answers] - start, triples[slot][answers], temperature))
+        chunk = queries[start : start + size]
+        parts.append(_score_chunk(scorer, slot, chunk, query[answers] - start, triples[slot][answers], temperature))
     scores, log_normaliser = (torch.cat(columns) for columns in zip(*parts, strict=True))
     position = order.argsort().to(scores.device)
     return scores[position], log_normaliser[position]
 
 
 def _score_chunk(
-    scorer: Scorer, slot: Slot, questions: Triples, question: Tensor, answer: Tensor, temperature: float
+    scorer: Scorer, slot: Slot, queries: Triples, query: Tensor, answer: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """(m,) twice: the scores of answers to a chunk of questions, by row, and the log-normalisers of these."""
+    """(m,) twice: the scores of answers to a chunk of queries, by row, and the log-normalisers of these."""
     scores = log_normaliser = None
-    for start, block in scorer.score_blocks(slot, questions):
-        position, row, target = (column.to(block.device) for column in (torch.arange(len(answer)), question, answer))
+    for start, block in scorer.score_blocks(slot, queries):
+        position, row, target = (column.to(block.device) for column in (torch.arange(len(answer)), query, answer))
         position, column, row = select_block((position, target, row), start, block.shape[1])
         scores = block.new_zeros(len(answer)) if scores is None else scores
         scores[position] = block[row, column]
         log_normaliser = _log_add(log_normaliser, (temperature * block).logsumexp(1))
     assert scores is not None and log_normaliser is not None, "a scorer yields at least one block"
-    return scores, log_normaliser[question.to(log_normaliser.device)]
+    return scores, log_normaliser[query.to(log_normaliser.device)]
 
 
 def margins(scores: Tensor, log_normaliser: Tensor, temperature: float = 1.0) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harmonium.errors import HarmoniumError
 
-SAMPLES = 5000
+SIGN_FLIPS = 5000
 MAX_DRAWN = 1 << 21  # queries drawn at once: 16 MB of random numbers
 MAX_ENUMERATED = 16  # relations whose signs are enumerated: 2^16 combinations; beyond, signs are sampled
 
@@ -47,7 +47,7 @@ class PairedComparison:
 
 
 def compare_paired(
-    model: Tensor, control: Tensor, relation: Tensor, samples: int = SAMPLES, level: float = 0.95, seed: int = 0
+    model: Tensor, control: Tensor, relation: Tensor, samples: int = SIGN_FLIPS, level: float = 0.95, seed: int = 0
 ) -> PairedComparison:
     """Compare the values of a measure (seeds, queries) or (queries,) of two models; relation (queries,) has the clusters.
 
@@ -195,7 +195,7 @@ def _resample(by_query: Tensor, sizes: Tensor, samples: int, generator: torch.Ge
 # The sign-flip test --------------------------------------------------------------------------------------------------
 
 
-def sign_flip(totals: Tensor, samples: int = SAMPLES, seed: int = 0) -> float:
+def sign_flip(totals: Tensor, samples: int = SIGN_FLIPS, seed: int = 0) -> float:
     """The two-sided p value of the sum of totals (relations,), were the sign of each as likely to be the opposite one.
 
     Exact for any number of relations of any sizes if models do not differ and differences are symmetric. The p value

@@ -21,11 +21,11 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.model.scoring import Scorer
 
-MAX_FACTS = 5000
-MAX_SCORES = {"cpu": 1 << 27, "cuda": 1 << 30}  # kept: 512 MB, 4 GB
-CHUNK = 1 << 22  # scores of one expert worked on at once
+MAX_VALIDATION_FACTS = 5000
+MAX_SCORES_KEPT = {"cpu": 1 << 27, "cuda": 1 << 30}  # kept: 512 MB, 4 GB
+SCORES_PER_CHUNK = 1 << 22  # scores of one expert worked on at once
 MAX_STEPS = 50
-TOLERANCE = 1e-6  # of the gradient, in nats per query and standard deviation of scores
+GRADIENT_TOLERANCE = 1e-6  # of the gradient, in nats per query and standard deviation of scores
 
 
 @dataclass(frozen=True)
@@ -51,39 +51,37 @@ def learn_weights(
     if not len(facts):
         raise HarmoniumError("learned weights need validation facts, and the graph has none; use equal weights")
     facts = _sample(facts, len(experts) * graph.n_entities, torch.device(device))
-    questions = _Questions.gather(experts, graph, facts.to(device))
-    weights = _without_idle_experts(questions)
-    equal = questions.derivatives(torch.ones_like(weights))[0]
-    value = questions.derivatives(weights)[0]
+    queries = _Queries.gather(experts, graph, facts.to(device))
+    weights = _without_idle_experts(queries)
+    equal = queries.derivatives(torch.ones_like(weights))[0]
+    value = queries.derivatives(weights)[0]
     return ExpertWeights(tuple(weights.tolist()), value, equal, len(facts))
 
 
 def _sample(facts: Triples, scores_per_query: int, device: torch.device) -> Triples:
     """As many facts as may be used, with two queries each."""
-    count = MAX_SCORES.get(device.type, MAX_SCORES["cpu"]) // (2 * scores_per_query)
+    count = MAX_SCORES_KEPT.get(device.type, MAX_SCORES_KEPT["cpu"]) // (2 * scores_per_query)
     order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(0))
-    return facts[order[: max(1, min(count, MAX_FACTS))].sort().values]
+    return facts[order[: max(1, min(count, MAX_VALIDATION_FACTS))].sort().values]
 
 
-def _without_idle_experts(questions: _Questions) -> Tensor:
+def _without_idle_experts(queries: _Queries) -> Tensor:
     """(experts,): the best weights, without the experts whose absence costs too little."""
-    n_queries = len(questions.truth)
-    kept = torch.ones(questions.n_experts, dtype=torch.bool)
-    weights, value = _maximise(questions, kept)
+    n_queries = len(queries.truth)
+    kept = torch.ones(queries.n_experts, dtype=torch.bool)
+    weights, value = _maximise(queries, kept)
     if not weights.any():  # no expert makes the true answers more likely
         return torch.ones_like(weights)
     while kept.sum() > 1:
         idle = [expert for expert in kept.nonzero().flatten().tolist() if weights[expert] == 0]
         if not idle:
-            without = {
-                expert: _maximise(questions, _drop(kept, expert)) for expert in kept.nonzero().flatten().tolist()
-            }
+            without = {expert: _maximise(queries, _drop(kept, expert)) for expert in kept.nonzero().flatten().tolist()}
             best = max(without, key=lambda expert: without[expert][1])
             if (value - without[best][1]) * n_queries >= math.log(n_queries) / 2:
                 break
             idle = [best]
         kept = _drop(kept, *idle)
-        weights, value = _maximise(questions, kept)
+        weights, value = _maximise(queries, kept)
     return weights
 
 
@@ -93,18 +91,18 @@ def _drop(kept: Tensor, *experts: int) -> Tensor:
     return kept
 
 
-def _maximise(questions: _Questions, allowed: Tensor) -> tuple[Tensor, float]:
+def _maximise(queries: _Queries, allowed: Tensor) -> tuple[Tensor, float]:
     """Newton's method with w >= 0, and w = 0 where an expert is not allowed: the weights, and their value."""
-    weights = allowed.double() / questions.spread
-    value, slope, curvature = questions.penalised(weights)
+    weights = allowed.double() / queries.spread
+    value, slope, curvature = queries.penalised(weights)
     for _ in range(MAX_STEPS):
         direction = _ascent(weights, slope, curvature, allowed)
-        if (direction * slope).sum() < TOLERANCE**2 or not direction.any():
+        if (direction * slope).sum() < GRADIENT_TOLERANCE**2 or not direction.any():
             break
         size = 1.0
         while size > 1e-6:
             moved = (weights + size * direction).clamp(min=0)
-            attempt = questions.penalised(moved)
+            attempt = queries.penalised(moved)
             if attempt[0] > value:
                 break
             size /= 2
@@ -130,7 +128,7 @@ def _ascent(weights: Tensor, slope: Tensor, curvature: Tensor, allowed: Tensor) 
 
 
 @dataclass(frozen=True)
-class _Questions:
+class _Queries:
     """The scores of all candidates of each query by each expert."""
 
     scores: Tensor  # (experts, queries, candidates), less the score of the true answer
@@ -139,7 +137,7 @@ class _Questions:
     spread: Tensor  # (experts,): standard deviation of an expert's scores of a query
 
     @classmethod
-    def gather(cls, experts: Sequence[Scorer], graph: Graph, facts: Triples) -> _Questions:
+    def gather(cls, experts: Sequence[Scorer], graph: Graph, facts: Triples) -> _Queries:
         scores, excluded = [], []
         for slot in (Slot.HEAD, Slot.TAIL):
             per_expert = [_relative_scores(expert, slot, facts) for expert in experts]
@@ -171,7 +169,7 @@ class _Questions:
         value, slope = 0.0, torch.zeros(n_experts, dtype=torch.float64)
         curvature = torch.zeros(n_experts, n_experts, dtype=torch.float64)
         on_device = weights.to(self.scores.device, self.scores.dtype)
-        step = max(1, CHUNK // n_candidates)
+        step = max(1, SCORES_PER_CHUNK // n_candidates)
         for start in range(0, n_queries, step):
             rows = slice(start, start + step)
             scores, truth = self.scores[:, rows], self.truth[rows]
@@ -189,6 +187,6 @@ class _Questions:
 def _relative_scores(expert: Scorer, slot: Slot, facts: Triples) -> Tensor:
     """(facts, candidates): scores less that of the true answer."""
     expert = expert.prepare()
-    chunks = facts.chunks(max(1, CHUNK // expert.n_candidates(slot)))
+    chunks = facts.chunks(max(1, SCORES_PER_CHUNK // expert.n_candidates(slot)))
     parts = ((expert.score_slot(slot, chunk), chunk[slot]) for chunk in chunks)
     return torch.cat([scores - scores.gather(1, truth[:, None]) for scores, truth in parts])

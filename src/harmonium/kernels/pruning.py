@@ -29,7 +29,7 @@ class Pruner:
         """Of a form in float64; bounds are computed in `dtype`."""
         self.form = form.to(dtype)
         values, directions = form.principal
-        self.values, self.directions = values.to(dtype), directions.to(dtype)  # (rank,) by falling size, (rank, dim)
+        self.values, self.directions = values.to(dtype), directions.to(dtype)  # (rank,) by descending size, (rank, dim)
         self.followed = min(FIRST_DIRECTIONS, len(self.values))
         self.total = self.decided = 0  # candidates, and those decided by their bounds
 

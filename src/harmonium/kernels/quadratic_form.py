@@ -29,7 +29,7 @@ class QuadraticForm:
 
     @cached_property
     def principal(self) -> tuple[Tensor, Tensor]:
-        """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by falling size, and u (k, dim); no zero a_k."""
+        """A = sum_k a_k u_k u_k' with the u_k of unit length: a (k,) by descending size, and u (k, dim); no zero a_k."""
         if self.core is None:
             return self.vector.new_zeros(0), self.vector.new_zeros(0, len(self.vector))
         basis = None if self.basis is None else self.basis.double()

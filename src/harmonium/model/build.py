@@ -30,7 +30,7 @@ def build_model(
     return model.initialise(config.initialisation, torch.Generator().manual_seed(seed), config.initial_spread)
 
 
-NAMES = {
+MODEL_TITLES = {
     "distmult": "DistMult",
     "hole": "HolE",
     "complex": "ComplEx",
@@ -41,5 +41,5 @@ NAMES = {
 
 def title(config: Config) -> str:
     """HHolE, HDistMult, ...: the paper's name of a model."""
-    name = NAMES.get(config.model.composition, config.model.composition)
+    name = MODEL_TITLES.get(config.model.composition, config.model.composition)
     return f"H{name}" if config.model.harmony else name

@@ -15,8 +15,10 @@ from harmonium.kernels.interfaces import ElementwiseProduct, Product
 from harmonium.model.composition import Composition, SlotMap
 
 LENGTHS = (1.0, 1e-3, 1e3)  # spread of the random coordinates
-WEIGHTS = (0.3, -1.7)  # u and v are mixed as w u + (1 - w) v
-TOLERANCE = 1e-6  # of the sizes of the vectors compared: far above rounding, far below any formula that is not affine
+MIXING_WEIGHTS = (0.3, -1.7)  # u and v are mixed as w u + (1 - w) v
+AFFINE_TOLERANCE = (
+    1e-6  # of the sizes of the vectors compared: far above rounding, far below any formula that is not affine
+)
 TRIPLES = 3
 NEXT = "write a formula that is affine in each slot (CONTRIBUTING.md, Add a composition)"
 
@@ -61,7 +63,7 @@ def _check_shapes(composition: Composition, vectors: dict[Slot, Tensor]) -> None
         )
     diagonal = crossed[torch.arange(TRIPLES), torch.arange(TRIPLES)]
     for vector in (torch.stack(alone), diagonal):
-        if _relative_difference(vector, together) > TOLERANCE:
+        if _relative_difference(vector, together) > AFFINE_TOLERANCE:
             raise HarmoniumError(
                 f"composition '{composition.name}': the composed vector of a triple depends on the others of its batch, "
                 "or on chance; write a formula of one triple, for any leading dimensions, with ... and dim=-1"
@@ -99,11 +101,11 @@ def compose(composition: Composition, head: Tensor, relation: Tensor, tail: Tens
 
 def _check_affine(slot_map: SlotMap, one: Tensor, two: Tensor) -> None:
     composed = [_apply(slot_map, vector) for vector in (one, two)]
-    for weight in WEIGHTS:
+    for weight in MIXING_WEIGHTS:
         mixed = _apply(slot_map, weight * one + (1 - weight) * two)
         expected = weight * composed[0] + (1 - weight) * composed[1]
         difference = _relative_difference(mixed, expected, *composed)
-        if difference > TOLERANCE:
+        if difference > AFFINE_TOLERANCE:
             slot, given = slot_map.slot.value, slot_map.composition.name
             raise HarmoniumError(
                 f"composition '{given}' is not affine in its {slot}: with {weight} u + {1 - weight:g} v as the {slot} the "
@@ -116,7 +118,7 @@ def _check_statements(slot_map: SlotMap, candidate: Tensor, generator: torch.Gen
     """`is_linear`, and the formulas that a composition may add for speed."""
     composition, slot = slot_map.composition, slot_map.slot.value
     composed, offset = _apply(slot_map, candidate), _apply(slot_map, torch.zeros_like(candidate))
-    if composition.is_linear and _relative_difference(composed + offset, composed, offset) > TOLERANCE:
+    if composition.is_linear and _relative_difference(composed + offset, composed, offset) > AFFINE_TOLERANCE:
         raise HarmoniumError(
             f"composition '{composition.name}' says is_linear, but a zero {slot} does not compose to zero: it is affine in "
             "each slot, not linear; remove is_linear"
@@ -143,14 +145,14 @@ def _find_false_statement(
     change, pulled = composed - offset, slot_map.transpose(cotangent)
     products = (change * cotangent).sum(-1), (candidate * pulled).sum(-1)  # (T e).v and e.(T'v)
     size = change.norm(dim=-1) * cotangent.norm(dim=-1)
-    if pulled.shape != candidate.shape or not ((products[0] - products[1]).abs() <= TOLERANCE * size).all():
+    if pulled.shape != candidate.shape or not ((products[0] - products[1]).abs() <= AFFINE_TOLERANCE * size).all():
         return "transpose", "the transpose of compose"
     product = slot_map.product()
-    if product is not None and not _relative_difference(_multiply(product, candidate), composed) <= TOLERANCE:
+    if product is not None and not _relative_difference(_multiply(product, candidate), composed) <= AFFINE_TOLERANCE:
         return "product", "a product with the candidate that compose makes"
     bound, lengths = slot_map.norm_bound(candidate), change.square().sum(-1)
     if bound is not None and not (
-        bound.shape == (TRIPLES, TRIPLES) and (bound.diagonal() >= lengths * (1 - TOLERANCE)).all()
+        bound.shape == (TRIPLES, TRIPLES) and (bound.diagonal() >= lengths * (1 - AFFINE_TOLERANCE)).all()
     ):
         return "norm_bound", "at least the squared length of T e"
     return None

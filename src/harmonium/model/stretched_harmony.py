@@ -18,7 +18,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony, default_cap
 
-TOLERANCE = 1e-3  # largest change of a score, as a fraction of the largest score
+SCORE_TOLERANCE = 1e-3  # largest change of a score, as a fraction of the largest score
 SCORED_FACTS = 10_000  # of which the largest score is known
 
 
@@ -27,7 +27,7 @@ def stretched_harmony(vector: Tensor, stretch: float, largest_score: float) -> H
     """The Harmony whose scores are c'x for c = `vector` (dim,), up to the tolerance for |c'x| <= largest_score.
 
     With u = c / |c|: A = a u u' with a = lambda (stretch - 1) / 2, and x'Ax = a (c'x)^2 / |c|^2. Scores z = c'x become
-    z + TOLERANCE z^2 / largest_score, in the same order as long as |z| is below 500 times the largest.
+    z + SCORE_TOLERANCE z^2 / largest_score, in the same order as long as |z| is below 500 times the largest.
     """
     length = float(vector.double().norm())
     if not stretch > 1 or not largest_score > 0 or not length > 0:
@@ -35,7 +35,7 @@ def stretched_harmony(vector: Tensor, stretch: float, largest_score: float) -> H
             f"tokens are stretched by a factor above 1 along a score that is not zero, not by {stretch:g} along one of "
             f"length {length:g} with scores up to {largest_score:g}"
         )
-    faithfulness = TOLERANCE * 2 * length**2 / ((stretch - 1) * largest_score)
+    faithfulness = SCORE_TOLERANCE * 2 * length**2 / ((stretch - 1) * largest_score)
     weight = faithfulness * (1 - 1 / stretch)
     form = Harmony(len(vector), faithfulness, cap=(weight + faithfulness) / 2, rank=1).to(vector)
     assert form.basis is not None, "a Harmony with a rank has a basis"

@@ -18,7 +18,7 @@ from harmonium.model.harmony import Harmony
 from harmonium.run.run import Run
 from harmonium.runtime.displayed import Displayed, Part, Table
 
-TOLERANCE = 1e-6  # remaining share of the distance at the end, in the slowest direction
+REMAINING_DISTANCE = 1e-6  # remaining share of the distance at the end, in the slowest direction
 
 
 @torch.no_grad()
@@ -114,7 +114,7 @@ def _steps_to_converge(harmony: Harmony) -> int:
     """Each step of `relax` leaves 1 - (lambda - w) / (lambda + cap) of the distance along an eigenvector of W."""
     largest = torch.linalg.eigvalsh(harmony.matrix())[-1].item()
     progress = (harmony.faithfulness - largest) / (harmony.faithfulness + harmony.cap)
-    return math.ceil(math.log(TOLERANCE) / math.log1p(-min(progress, 0.9)))
+    return math.ceil(math.log(REMAINING_DISTANCE) / math.log1p(-min(progress, 0.9)))
 
 
 def _plane(harmony: Harmony, shift: Tensor) -> Tensor:

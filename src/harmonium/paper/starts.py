@@ -44,7 +44,7 @@ STARTS: dict[str, tuple[str, ...]] = {  # parts of the authors' program, added t
     "authors but sum": ("tables", "W", "two steps"),
     "authors but two steps": ("tables", "W", "sum"),
 }
-SETTINGS = {  # those of the parts that are settings
+PART_SETTINGS = {  # those of the parts that are settings
     "sum": "train.reduction=sum",
     "two steps": "train.alternate_sides=true",
     "tables": "model.initialisation=xavier",
@@ -113,7 +113,7 @@ def run_cell(
 
 
 def cell_config(row: str, parts: Sequence[str], overrides: Sequence[str] = (), seed: int = 0) -> Config:
-    settings = [SETTINGS[part] for part in parts if part in SETTINGS]
+    settings = [PART_SETTINGS[part] for part in parts if part in PART_SETTINGS]
     return Config.read(f"paper/FB15K/{row}", [*settings, "train.evaluate_every=2", f"train.seed={seed}", *overrides])
 
 

@@ -19,9 +19,9 @@ from harmonium.runtime.untrusted import is_file, is_folder, is_neither, not_regu
 APPLICATION = 0x486D5276  # "HmRv": tells a file of reviews from the databases of other programs
 VERSION = 1  # of the tables
 BUSY_SECONDS = 10.0  # to wait for another process that writes
-COMPANIONS = ("-journal", "-wal", "-shm")  # endings of the files that SQLite keeps beside a database
+COMPANIONS = ("-journal", "-wal", "-shm")  # suffixes of the files that SQLite keeps beside a database
 OLDEST_SQLITE = (3, 37, 0)  # strict tables
-TABLES = {
+TABLE_COLUMNS = {
     "reviewer": """CREATE TABLE reviewer (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -136,7 +136,7 @@ def _check_path(path: Path) -> None:
     if "\0" in str(path):
         raise HarmoniumError(f"{path}: no file has such a name")
     file = _real(path)
-    for beside in (file.with_name(file.name + ending) for ending in COMPANIONS):
+    for beside in (file.with_name(file.name + suffix) for suffix in COMPANIONS):
         if is_folder(beside) or is_neither(beside):  # SQLite would wait for a pipe
             raise not_regular(beside)
 
@@ -171,7 +171,7 @@ def _initialise(connection: sqlite3.Connection) -> None:
     """Make all tables in one transaction, unless another process has just done so."""
     with _all_or_nothing(connection):
         if _is_empty(connection):
-            for statement in TABLES.values():
+            for statement in TABLE_COLUMNS.values():
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -14,8 +14,8 @@ from harmonium.review.store import BY_HAND, FactIds, Judgement, load_judgements
 if TYPE_CHECKING:
     from harmonium.run.run import Run
 
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet")  # endings of the files of judgements
-UPDATED = re.compile(r"(?<=.)\.update-\d+\Z")  # ending of a folder that a review has updated
+TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")  # suffixes of the files of judgements
+UPDATED = re.compile(r"(?<=.)\.update-\d+\Z")  # suffix of a folder that a review has updated
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ def check_out(path: Path) -> None:
     from harmonium.answers.send.result_file import check_path
     from harmonium.data.compressed import strip_compression
 
-    if strip_compression(path).suffix not in TABLES:
-        raise HarmoniumError(f"{path}: unknown format; the name must end in {', '.join(TABLES)}")
+    if strip_compression(path).suffix not in TABLE_SUFFIXES:
+        raise HarmoniumError(f"{path}: unknown format; the name must end in {', '.join(TABLE_SUFFIXES)}")
     check_path(path)
 
 
 def write_judgements(path: Path, judgements: Iterable[Judgement], run: str) -> int:
-    """Write judgements with who made them, when and on what: a table, by the ending; returns their number."""
+    """Write judgements with who made them, when and on what: a table, by the suffix; returns their number."""
     from harmonium.answers.send.result_file import write_rows
 
     check_out(path)

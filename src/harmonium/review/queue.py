@@ -8,7 +8,7 @@ Two orders, with p the probability of a fact:
                                       in relations of which least was judged
 
 A fact that anyone accepted or rejected never comes back, nor does the other direction of a symmetric one. Where a
-question has one answer, its best candidate is asked for; the next best follows when that was rejected, and none when it
+query has one answer, its best candidate is asked for; the next best follows when that was rejected, and none when it
 was accepted. Facts that somebody was unsure of come last: first to other reviewers, then, the oldest first, to the same.
 """
 
@@ -34,7 +34,9 @@ from harmonium.review.store import FactIds, Judgement, ReviewStore, Shown
 
 Order = Literal["use", "teach"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-SPARE = 3  # candidates kept for each fact of the queue: those that answer the same question follow a rejected one
+SPARE_CANDIDATES = (
+    3  # candidates kept for each fact of the queue: those that answer the same query follow a rejected one
+)
 
 
 def use_value(probability: Tensor, of_head: Tensor, of_tail: Tensor) -> Tensor:
@@ -100,7 +102,7 @@ class ReviewQueue:
             )
         all_facts = graph.facts()
         counts = torch.cat([all_facts.head, all_facts.tail]).bincount(minlength=graph.n_entities)
-        size = SPARE * top + len(judgements)
+        size = SPARE_CANDIDATES * top + len(judgements)
         best = CandidateFacts.cat([]), torch.empty(0, dtype=torch.float64)
         for relation in range(graph.n_relations):
             facts = search.of_relation(relation, size, progress=progress)
@@ -152,7 +154,7 @@ class ReviewQueue:
         return Offer(shown, (head, relation, tail), known_facts, before, len(fresh), 0)
 
     def open_facts(self, judgements: Sequence[Judgement]) -> list[int]:
-        """Positions of the facts that nobody has judged, in order; of a question with one answer the best candidate."""
+        """Positions of the facts that nobody has judged, in order; of a query with one answer the best candidate."""
         judged = {key for judgement in judgements for key in self.directions(judgement.fact)}
         positions = [i for i, shown in enumerate(self.shown) if shown.fact not in judged]
         facts, log_odds = self.facts[torch.tensor(positions, dtype=torch.int64)], self.log_odds[positions]
@@ -192,7 +194,7 @@ class ReviewQueue:
         return [i for _, i in (*sorted(others), *sorted(mine))]
 
     def _accepted(self, judgements: Sequence[Judgement]) -> Triples:
-        """Accepted facts whose names this graph has: they are answers to their questions."""
+        """Accepted facts whose names this graph has: they are answers to their queries."""
         rows = []
         for fact in by_fact(judgements):
             matches = [self.graph.entities.find(fact.fact[0]), self.graph.relations.find(fact.fact[1])]

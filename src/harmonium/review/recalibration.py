@@ -33,7 +33,7 @@ from harmonium.review.judgements import by_fact
 from harmonium.review.store import Judgement
 from harmonium.runtime.displayed import Displayed, Line, Part, one_line, percent
 
-MINIMUM = 10  # judged facts
+MIN_JUDGED_FACTS = 10  # judged facts
 FOLDS = 5
 INTERCEPT_SPREAD, SLOPE_SPREAD, DEVIATION_SPREAD = (
     1.5,
@@ -95,9 +95,9 @@ def recalibrate(judgements: Iterable[Judgement], graph: Graph, run: str) -> Reca
             continue
         rows.append((relation[0], first.uncorrected, fact.verdict == "accepted"))
         other_runs += first.run != run
-    if len(rows) < MINIMUM:
+    if len(rows) < MIN_JUDGED_FACTS:
         raise HarmoniumError(
-            f"{len(rows)} judged facts of this graph with a probability; {MINIMUM} are needed to correct probabilities"
+            f"{len(rows)} judged facts of this graph with a probability; {MIN_JUDGED_FACTS} are needed for a correction"
             + (f" ({left_out} disputed, unsure, without a probability or of another graph)" if left_out else "")
         )
     relations, probabilities, labels = (torch.tensor(column) for column in zip(*rows, strict=True))

@@ -259,8 +259,8 @@ class Run(RunMethods, Displayed):
 
     def _manifest(self, files: dict[str, storage.FileRecord]) -> Manifest:
         now, history = datetime.now(UTC).isoformat(timespec="seconds"), self.history
-        ending = history.best_epoch, history.stopped, history.backend, history.harmony
-        return Manifest(manifests.RUN_FORMAT, now, self.environment, *ending, files)
+        outcome = history.best_epoch, history.stopped, history.backend, history.harmony
+        return Manifest(manifests.RUN_FORMAT, now, self.environment, *outcome, files)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:

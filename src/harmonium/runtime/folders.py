@@ -22,7 +22,7 @@ DERIVED = (  # what commands add to a finished run; run.json names most of them 
     "calibration.json", "fact_calibration.typed.json", "fact_calibration.untyped.json", "conformal.json",
     "judgement_correction.json", "report.html", "guises.png",
 )  # fmt: skip
-ASIDE = ".aside"  # ending of a folder that is being replaced where the system cannot exchange two in one step
+ASIDE = ".aside"  # suffix of a folder that is being replaced where the system cannot exchange two in one step
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 logger = logging.getLogger("harmonium")
 

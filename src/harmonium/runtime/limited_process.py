@@ -33,7 +33,7 @@ WALL_RATIO, WALL_SECONDS = 10, 60  # a process may wait for others ten times as 
 STDERR_BYTES = MEGABYTE
 DATA, ERROR, END = b"DEZ"
 HEADER = struct.Struct("<BI")  # kind of a message, number of its parts
-ADVICE = "inspect it, or convert it to another format with a program of your choice"
+ADVICE_ON_FILE = "inspect it, or convert it to another format with a program of your choice"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Limits:
 
 
 def stream(
-    function: str, arguments: dict[str, Any], limits: Limits, location: str, advice: str = ADVICE
+    function: str, arguments: dict[str, Any], limits: Limits, location: str, advice: str = ADVICE_ON_FILE
 ) -> Iterator[list[bytes]]:
     """The messages that "module:function" yields in another process, when it is called with arguments of JSON types."""
     command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments), json.dumps(asdict(limits))]
@@ -123,7 +123,7 @@ def _cpu_time(process: int) -> float:
 
 
 def _receive(
-    read: Callable[[int], bytes], limits: Limits, location: str, advice: str = ADVICE
+    read: Callable[[int], bytes], limits: Limits, location: str, advice: str = ADVICE_ON_FILE
 ) -> Generator[list[bytes], None, bool]:
     """Yield messages until the end, which returns True, or until the pipe breaks, which returns False."""
     total = 0

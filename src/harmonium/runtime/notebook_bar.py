@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-SECONDS = 0.2  # between two updates
+SECONDS_BETWEEN_UPDATES = 0.2  # between two updates
 
 
 def in_notebook() -> bool:
@@ -26,7 +26,7 @@ class NotebookBar:
     def update(self, done: float, total: float, text: str) -> None:
         """Show how much is done, at most a few times a second; the end is always shown."""
         now = time.monotonic()
-        if self.handle is not None and now - self.updated < SECONDS and done < total:
+        if self.handle is not None and now - self.updated < SECONDS_BETWEEN_UPDATES and done < total:
             return
         self.updated = now
         from IPython.display import HTML, display

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 T = TypeVar("T")
-TOO_LARGE = 2**63  # for PyTorch's integers
-NAMES = {
+LARGEST_INTEGER = 2**63  # for PyTorch's integers
+JSON_TYPE_NAMES = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -84,11 +84,11 @@ def _read(hint: Any, value: Any, key: str) -> Any:
 
 def _typed(hint: Any, value: Any, key: str) -> Any:
     """The value, if it has this plain type; a whole number may stand for a float, and floats are finite."""
-    if hint is float and type(value) is int and abs(value) < TOO_LARGE:
+    if hint is float and type(value) is int and abs(value) < LARGEST_INTEGER:
         value = float(value)
     if type(value) is not hint:
-        raise _error(key, NAMES[hint], value)
-    if (hint is int and abs(value) >= TOO_LARGE) or (hint is float and not math.isfinite(value)):
+        raise _error(key, JSON_TYPE_NAMES[hint], value)
+    if (hint is int and abs(value) >= LARGEST_INTEGER) or (hint is float and not math.isfinite(value)):
         raise _error(key, "a finite number of ordinary size", value)
     return value
 
@@ -114,7 +114,7 @@ def _are_usual(hint: Any, items: list[Any]) -> bool:
     base, limits = typing.get_args(hint)[:2] if typing.get_origin(hint) is Annotated else (hint, Range())
     if base not in (bool, int, float) or {type(item) for item in items} != {base}:
         return False
-    low, high = max(limits.least, 1 - TOO_LARGE), min(limits.most, TOO_LARGE - 1)
+    low, high = max(limits.least, 1 - LARGEST_INTEGER), min(limits.most, LARGEST_INTEGER - 1)
     return low <= min(items) and max(items) <= high and not math.isnan(sum(items))
 
 

@@ -17,7 +17,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
 from harmonium.runtime.untrusted import open_regular
 
-DRAFT = ".draft"  # ending of files and folders that are not complete
+DRAFT = ".draft"  # suffix of files and folders that are not complete
 LARGEST_MANIFEST = 1 << 28  # bytes
 
 

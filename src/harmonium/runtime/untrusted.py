@@ -9,14 +9,14 @@ from pathlib import Path
 
 from harmonium.errors import HarmoniumError
 
-PICKLE_ENDINGS = ("pkl", "pickle", "pt", "pth", "bin", "ckpt", "joblib", "npy", "npz")
+PICKLE_SUFFIXES = ("pkl", "pickle", "pt", "pth", "bin", "ckpt", "joblib", "npy", "npz")
 PICKLE_START = re.compile(rb"\x80[\x02-\x05](c|[\x8a\x95}\]\(KXq])|c\w[\w.]*\n\w+\n|\x93NUMPY")
 ZIP_START = b"PK\x03\x04"  # torch.save writes a zip with a pickle in it
 CONTROL_CHARACTERS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 MAX_MESSAGE = 2000  # characters
 MAX_RATIO, ALWAYS_ALLOWED = 300, 1 << 26  # a file may unpack to 300 times its size, or to 64 MiB
 MAX_TEXT = 1 << 20  # bytes of a file of settings
-KINDS = {
+FILE_KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
@@ -73,7 +73,7 @@ def not_regular(path: Path) -> HarmoniumError:
 
 
 def _kind(path: Path) -> str:
-    return KINDS.get(stat.S_IFMT(_mode(path)), "not a regular file")
+    return FILE_KINDS.get(stat.S_IFMT(_mode(path)), "not a regular file")
 
 
 def check_output_file(path: Path) -> None:
@@ -98,8 +98,8 @@ def refuse_pickle(path: Path, start: bytes | None = None) -> None:
         with contextlib.suppress(OSError), open_regular(path) as file:
             start = file.read(64)
     start = start or b""
-    ending = re.sub(r"\.(gz|xz|zst)$", "", path.name.lower()).rpartition(".")[2]
-    if PICKLE_START.match(start) or ending in PICKLE_ENDINGS:
+    suffix = re.sub(r"\.(gz|xz|zst)$", "", path.name.lower()).rpartition(".")[2]
+    if PICKLE_START.match(start) or suffix in PICKLE_SUFFIXES:
         kind = "a pickle, which can run code when read"
     elif start.startswith(ZIP_START):
         kind = "a zip archive, as torch.save puts around a pickle"

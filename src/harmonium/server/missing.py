@@ -14,13 +14,13 @@ from harmonium.answers.prediction import optional_floats
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.data.triples import Triples
 
-SECONDS = 10.0  # for the search, and again for the reasons
+SEARCH_SECONDS = 10.0  # for the search, and again for the reasons
 PER_RELATION = 20  # best candidates of each relation
 CONSIDERED = 4  # facts whose reasons are compared, for each that is chosen
-BATCH = 24  # facts whose reasons are computed at once
+FACTS_PER_BATCH = 24  # facts whose reasons are computed at once
 SAME_ENTITY = 2  # facts in which one entity may be
 IMPROBABLE = 0.2  # facts below it are chosen last
-WEIGHTS = {"path": 1.0, "similar": 1.0, "rule": 0.9, "frequent": 0.6, "none": 0.4}  # by the kind of reason
+WEIGHT_OF_REASON = {"path": 1.0, "similar": 1.0, "rule": 0.9, "frequent": 0.6, "none": 0.4}  # by the kind of reason
 NO_TIME = Reason("none", 0.0, "")
 
 
@@ -36,7 +36,7 @@ class ProbableFact:
     @property
     def interest(self) -> float:
         """The probability, lowered where little but the model's score speaks for the fact."""
-        return (self.probability or 0.0) * WEIGHTS.get(self.reason.kind, 1.0)
+        return (self.probability or 0.0) * WEIGHT_OF_REASON.get(self.reason.kind, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class MissingFactSearch:
     """A search that leaves out the relations for which there is no time."""
 
     opened: OpenRun
-    seconds: float = SECONDS
+    seconds: float = SEARCH_SECONDS
 
     def most_probable(self, relation: int, count: int) -> tuple[list[ProbableFact], int]:
         """The `count` most probable facts of a relation, and how many relations were searched: one, or none."""
@@ -83,8 +83,8 @@ class MissingFactSearch:
     def _with_reasons(self, facts: Sequence[ProbableFact]) -> list[ProbableFact]:
         """The same facts with reasons; the last ones without, if time is up."""
         end, rated = time.monotonic() + self.seconds, []
-        for start in range(0, len(facts), BATCH):
-            batch = facts[start : start + BATCH]
+        for start in range(0, len(facts), FACTS_PER_BATCH):
+            batch = facts[start : start + FACTS_PER_BATCH]
             if time.monotonic() < end:
                 reasons = find_reasons(self.opened.evidence, Triples.from_rows([fact.triple for fact in batch]))
             else:

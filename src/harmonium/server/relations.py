@@ -12,7 +12,7 @@ from harmonium.data.triples import Slot
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Match, Named, RelationSummary
 
-EXAMPLES = 3
+EXAMPLES_OF_RELATION = 3
 
 
 def summarise_relations(graph: Graph, names: GraphNames, traits: RelationTraits) -> list[RelationSummary]:
@@ -38,7 +38,7 @@ def summarise_relations(graph: Graph, names: GraphNames, traits: RelationTraits)
 
 def _examples(entities: Tensor, names: GraphNames) -> list[Named]:
     counts = torch.tensor(names.entities.counts)[entities]
-    best = entities[counts.argsort(descending=True, stable=True)[:EXAMPLES]]
+    best = entities[counts.argsort(descending=True, stable=True)[:EXAMPLES_OF_RELATION]]
     return [names.entities.named(entity) for entity in best.tolist()]
 
 

@@ -41,7 +41,7 @@ class UpdateState:
 
 @dataclass(frozen=True)
 class UpdatedRun:
-    """An updated run, prepared for questions and for its review."""
+    """An updated run, prepared for queries and for its review."""
 
     explorer: Explorer
     review: Review

@@ -29,9 +29,9 @@ from harmonium.training.negatives import SIDES
 from harmonium.training.quadratic_regression import (
     CANDIDATES,
     QuadraticPart,
-    Questions,
+    Queries,
     fit_quadratic_parts,
-    gather_questions,
+    gather_queries,
 )
 from harmonium.training.relative_weights import relative_weights
 
@@ -42,7 +42,7 @@ MIN_FACTS, MAX_FACTS = 20, 5000  # validation facts: below the first nothing is 
 MAX_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 29}  # of composed candidates: 256 MB, 2 GB
 RELATIVE_CAP = 0.75  # |W| / lambda where lambda is chosen
 FACTORS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6)  # of the quadratic part: held-out ranks choose one
-TOLERANCE = 0.001  # difference of MRR that does not count
+MRR_TOLERANCE = 0.001  # difference of MRR that does not count
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class HarmonyFit:
     spread: float  # of the prior on W, in nats
     scale: float  # factor of the plain score
     factor: float  # of the fitted quadratic part: below 1 where ranks are better so
-    log_likelihood: Comparison  # nats per question; the plain score has its best factor too
+    log_likelihood: Comparison  # nats per query; the plain score has its best factor too
     mrr: Comparison
 
     @property
@@ -85,7 +85,7 @@ class HarmonyFit:
     def is_worse(self) -> bool:
         """Whether held-out likelihood or ranks lose more than a standard error, and the MRR more than .001."""
         likelihood, mrr = self.log_likelihood, self.mrr
-        return likelihood.change < -likelihood.standard_error or mrr.change < -max(mrr.standard_error, TOLERANCE)
+        return likelihood.change < -likelihood.standard_error or mrr.change < -max(mrr.standard_error, MRR_TOLERANCE)
 
     @property
     def is_better(self) -> bool:
@@ -140,12 +140,12 @@ def fit_harmony(model: GradientGraph, graph: Graph, config: Config) -> HarmonyFi
         return _without_facts(model, limit)
     facts = relative_weights(facts)
     weight = torch.ones(()) if facts.weight is None else facts.weight
-    questions = validation_questions(model, graph, facts, seed)
-    folds = _CrossValidation.fit(questions, Folds.draw(facts, graph.n_entities, seed), limit, seed)
+    queries = validation_queries(model, graph, facts, seed)
+    folds = _CrossValidation.fit(queries, Folds.draw(facts, graph.n_entities, seed), limit, seed)
     spread = max(SPREADS, key=lambda spread: (weight * folds.log_likelihood(spread)).mean().item())
     factor, mrr = _choose_factor(_reciprocal_ranks(model, graph, facts, folds, spread) * weight)
     likelihood = Comparison.of(weight * folds.log_likelihood(0.0), weight * folds.log_likelihood(spread, factor))
-    fitted = fit_quadratic_parts(questions, limit.rank, SPREADS[: SPREADS.index(spread) + 1], _generator(seed))[-1]
+    fitted = fit_quadratic_parts(queries, limit.rank, SPREADS[: SPREADS.index(spread) + 1], _generator(seed))[-1]
     form = limit.harmony(limit.apply(fitted).times(factor), model.form.fold().vector)
     return HarmonyFit(form, limit.settings_of(form), len(facts), spread, fitted.scale, factor, likelihood, mrr)
 
@@ -159,7 +159,7 @@ def _choose_factor(reciprocal_ranks: Tensor) -> tuple[float, Comparison]:
     comparisons = dict(zip(FACTORS, (Comparison.of(plain, harmony) for harmony in others), strict=True))
     best = max(0.0, *(comparison.change for comparison in comparisons.values()))
     for factor, comparison in comparisons.items():
-        if comparison.change >= best - max(comparison.standard_error, TOLERANCE):
+        if comparison.change >= best - max(comparison.standard_error, MRR_TOLERANCE):
             return factor, comparison
     return factor, comparison
 
@@ -183,7 +183,7 @@ def sample_facts(model: GradientGraph, graph: Graph, seed: int) -> Triples:
 
 @dataclass(frozen=True)
 class Folds:
-    """Cross-validation by entity: a question is held out with its answer, and no fact of that entity is fitted then.
+    """Cross-validation by entity: a query is held out with its answer, and no fact of that entity is fitted then.
 
     What a split withholds of an entity goes to validation or to test. A fit that has seen one of its validation facts
     knows that it is scored too low, which helps with the others but not with test facts, nor with missing ones.
@@ -198,7 +198,7 @@ class Folds:
         return cls(fold[facts.head], fold[facts.tail])
 
     def answers(self, fold: int) -> Tensor:
-        """(2, facts) bool: the questions, of heads and of tails, that the fold holds out."""
+        """(2, facts) bool: the queries, of heads and of tails, that the fold holds out."""
         return torch.stack([self.head == fold, self.tail == fold])
 
     def fitted(self, fold: int) -> Tensor:
@@ -210,34 +210,34 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def validation_questions(model: GradientGraph, graph: Graph, facts: Triples, seed: int) -> Questions:
-    """Both questions of each fact: heads of all facts, then tails. Test facts play no part."""
+def validation_queries(model: GradientGraph, graph: Graph, facts: Triples, seed: int) -> Queries:
+    """Both queries of each fact: heads of all facts, then tails. Test facts play no part."""
     scorer, generator = model.scorer(), _generator(seed)
     queries = facts.to(scorer.relations.device)
     known = {slot: graph.known_answers(slot, ("train", "valid"), facts).to(queries.head.device) for slot in SIDES}
-    return Questions.cat([gather_questions(scorer, slot, queries, known[slot], generator) for slot in SIDES])
+    return Queries.cat([gather_queries(scorer, slot, queries, known[slot], generator) for slot in SIDES])
 
 
 @dataclass(frozen=True)
 class _CrossValidation:
     """Fits to the facts outside each fold."""
 
-    questions: Questions
+    queries: Queries
     folds: Folds
     parts: list[dict[float, QuadraticPart]]  # by fold and spread of the prior, 0 included
 
     @classmethod
-    def fit(cls, questions: Questions, folds: Folds, limit: _Limit, seed: int) -> _CrossValidation:
+    def fit(cls, queries: Queries, folds: Folds, limit: _Limit, seed: int) -> _CrossValidation:
         parts, spreads = [], (0.0, *SPREADS)
         for fold in range(FOLDS):
-            fitted = questions[folds.fitted(fold).repeat(2).to(questions.linear.device)]
+            fitted = queries[folds.fitted(fold).repeat(2).to(queries.linear.device)]
             fits = fit_quadratic_parts(fitted, limit.rank, spreads, _generator(seed))
             parts.append({spread: limit.apply(part) for spread, part in zip(spreads, fits, strict=True)})
-        return cls(questions, folds, parts)
+        return cls(queries, folds, parts)
 
     @property
     def asked(self) -> list[Tensor]:
-        """(2, facts) bool for each fold: the questions it holds out."""
+        """(2, facts) bool for each fold: the queries it holds out."""
         return [self.folds.answers(fold) for fold in range(FOLDS)]
 
     def select(self, spread: float, factor: float = 1.0) -> list[QuadraticPart]:
@@ -245,10 +245,10 @@ class _CrossValidation:
         return [parts[spread].times(factor) for parts in self.parts]
 
     def log_likelihood(self, spread: float, factor: float = 1.0) -> Tensor:
-        """(facts,): nats per question, by the fits that did not see it."""
+        """(facts,): nats per query, by the fits that did not see it."""
         values = torch.empty(2, len(self.folds.head))
         for part, asked in zip(self.select(spread, factor), self.asked, strict=True):
-            unseen = self.questions[asked.flatten().to(self.questions.linear.device)]
+            unseen = self.queries[asked.flatten().to(self.queries.linear.device)]
             values[asked] = part.log_likelihood(unseen).cpu()
         return values.mean(0)
 
@@ -259,7 +259,7 @@ def _reciprocal_ranks(
 ) -> Tensor:
     """(1 + factors, facts): mean reciprocal filtered ranks without the quadratic part, and with each factor of it.
 
-    Each question is ranked by the fit that did not see its answer. Both parts of the score are computed once for all
+    Each query is ranked by the fit that did not see its answer. Both parts of the score are computed once for all
     factors. Answers in train and validation are filtered; test facts play no part.
     """
     plain, device = model.scorer(), model.relation.device

@@ -23,7 +23,7 @@ from harmonium.runtime.untrusted import (
     open_regular,
 )
 
-KINDS = ("entity", "relation", "inverse")  # inverse: the second vector of a relation, in reciprocal models
+VECTOR_KINDS = ("entity", "relation", "inverse")  # inverse: the second vector of a relation, in reciprocal models
 
 
 class VectorTable(NamedTuple):
@@ -109,7 +109,7 @@ def _read_npz(file: Path) -> dict[str, VectorTable]:
         raise HarmoniumError(f"{file}: not an .npz archive, as `harmonium export` writes it")
     with open_regular(file) as stream, np.load(stream, allow_pickle=False) as arrays:
         _check_archive(file, arrays.zip)
-        kinds = [kind for kind in KINDS if f"{kind}_names" in arrays]
+        kinds = [kind for kind in VECTOR_KINDS if f"{kind}_names" in arrays]
         return {kind: VectorTable(_names(file, arrays[f"{kind}_names"]), arrays[f"{kind}_vectors"]) for kind in kinds}
 
 
@@ -141,5 +141,5 @@ def _read_parquet(file: Path) -> dict[str, VectorTable]:
     return {
         str(kind): VectorTable(part["name"].to_list(), np.array(part["vector"].to_list(), dtype=np.float32))
         for (kind,), part in parts.items()
-        if kind in KINDS
+        if kind in VECTOR_KINDS
     }

@@ -5,9 +5,9 @@ The vectors are frozen and c is the plain model's, so that A = 0 is the plain mo
 1. F: the eigenvectors of the gradient of the log-likelihood in A at A = 0, largest eigenvalues first: the directions in
    which a quadratic part raises the likelihood fastest.
 2. N (rank, rank) and s: convex regression with a Gaussian prior on N. rank (rank + 1) / 2 + 1 numbers are fitted, far
-   fewer than a free F would have, so that a few hundred questions determine them.
+   fewer than a free F would have, so that a few hundred queries determine them.
 
-The softmax of a question is over its true answer, the best wrong candidates of the plain model and a weighted uniform
+The softmax of a query is over its true answer, the best wrong candidates of the plain model and a weighted uniform
 sample of all others. Known answers do not compete, as in filtered ranks: where they do, what is learned is to score them
 lower, and ranks fall (docs/decisions/011-harmony-after-training.md).
 """
@@ -27,15 +27,15 @@ from harmonium.evaluation.candidates import chunk_size, select_block, top_candid
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.model.scoring import EmbeddingScorer
 
-N_BEST, N_SAMPLED = 32, 32  # wrong candidates of a question: the best ones, and a sample of all
+N_BEST, N_SAMPLED = 32, 32  # wrong candidates of a query: the best ones, and a sample of all
 CANDIDATES = 1 + N_BEST + N_SAMPLED
 OVERSAMPLING, ITERATIONS = 8, 10  # of the subspace iteration that finds the directions
 MAX_EVALUATIONS = 100
 
 
 @dataclass(frozen=True)
-class Questions:
-    """Questions with the composed vectors of their candidates, the true answer first."""
+class Queries:
+    """Queries with the composed vectors of their candidates, the true answer first."""
 
     composed: Tensor  # (q, n, dim)
     linear: Tensor  # (q, n): scores of the plain model
@@ -45,11 +45,11 @@ class Questions:
     def __len__(self) -> int:
         return len(self.linear)
 
-    def __getitem__(self, rows: Tensor) -> Questions:
-        return Questions(self.composed[rows], self.linear[rows], self.log_weight[rows], self.weight[rows])
+    def __getitem__(self, rows: Tensor) -> Queries:
+        return Queries(self.composed[rows], self.linear[rows], self.log_weight[rows], self.weight[rows])
 
     @classmethod
-    def cat(cls, parts: Sequence[Questions]) -> Questions:
+    def cat(cls, parts: Sequence[Queries]) -> Queries:
         columns = zip(*((part.composed, part.linear, part.log_weight, part.weight) for part in parts), strict=True)
         return cls(*(torch.cat(column) for column in columns))
 
@@ -58,7 +58,7 @@ class Questions:
         return scores[:, 0] - (scores + self.log_weight).logsumexp(1)
 
     def mean_log_likelihood(self, scores: Tensor) -> Tensor:
-        """The mean over questions, weighted by the facts' weights."""
+        """The mean over queries, weighted by the facts' weights."""
         return (self.weight * self.log_likelihood(scores)).mean()
 
     def residual(self, scores: Tensor) -> Tensor:
@@ -83,10 +83,10 @@ class QuadraticPart:
         """The score as a form; `vector` is the plain model's c."""
         return QuadraticForm(self.core, self.scale * vector, vector.new_zeros(()), self.basis)
 
-    def log_likelihood(self, questions: Questions) -> Tensor:
+    def log_likelihood(self, queries: Queries) -> Tensor:
         """(q,): of the true answers."""
-        scores = self.scale * questions.linear + quadratic(questions.composed @ self.basis, self.core)
-        return questions.log_likelihood(scores)
+        scores = self.scale * queries.linear + quadratic(queries.composed @ self.basis, self.core)
+        return queries.log_likelihood(scores)
 
 
 def quadratic(projected: Tensor, core: Tensor) -> Tensor:
@@ -95,19 +95,19 @@ def quadratic(projected: Tensor, core: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gather_questions(
+def gather_queries(
     scorer: EmbeddingScorer, slot: Slot, facts: Triples, known: KnownAnswers, generator: torch.Generator
-) -> Questions:
-    """The questions that facts answer in a slot, with candidates that are not `known` answers (the facts are)."""
-    parts: list[Questions] = []
+) -> Queries:
+    """The queries that facts answer in a slot, with candidates that are not `known` answers (the facts are)."""
+    parts: list[Queries] = []
     for chunk in facts.chunks(chunk_size(scorer, slot)):
         wrong, log_weight = _wrong_candidates(scorer, slot, chunk, known, generator)
         vectors = scorer.entity_vectors.of(torch.cat([chunk[slot][:, None], wrong], dim=1))
         composed = scorer.slot_map(slot, chunk).beside_candidates().apply(vectors)
         log_weight = torch.cat([torch.zeros_like(log_weight[:, :1]), log_weight], dim=1)
         weight = log_weight.new_ones(len(chunk)) if chunk.weight is None else chunk.weight.to(log_weight.dtype)
-        parts.append(Questions(composed, composed @ scorer.form.vector, log_weight, weight))
-    return Questions.cat(parts)
+        parts.append(Queries(composed, composed @ scorer.form.vector, log_weight, weight))
+    return Queries.cat(parts)
 
 
 def _wrong_candidates(
@@ -135,42 +135,42 @@ def _wrong_candidates(
 
 @torch.no_grad()
 def fit_quadratic_parts(
-    questions: Questions, rank: int, spreads: Sequence[float], generator: torch.Generator
+    queries: Queries, rank: int, spreads: Sequence[float], generator: torch.Generator
 ) -> list[QuadraticPart]:
     """The most probable quadratic part for each spread of the prior, ascending; the one for 0 is zero.
 
     A spread is in nats: the standard deviation of what an entry of N adds to the score of a typical candidate.
     """
-    if not len(questions):
-        eye = torch.eye(questions.composed.shape[-1], rank).to(questions.composed)
+    if not len(queries):
+        eye = torch.eye(queries.composed.shape[-1], rank).to(queries.composed)
         return [QuadraticPart(1.0, eye.new_zeros(rank, rank), eye)] * len(spreads)
-    scale = fit_scale(questions)
-    basis = find_directions(questions, scale, rank, generator)
-    projected = questions.composed @ basis  # (q, n, rank)
+    scale = fit_scale(queries)
+    basis = find_directions(queries, scale, rank, generator)
+    projected = queries.composed @ basis  # (q, n, rank)
     unit = projected.square().mean().clamp(min=1e-30)
     part, parts = QuadraticPart(scale, projected.new_zeros(rank, rank), basis), []
     for spread in spreads:
-        part = _fit_core(questions, projected / unit.sqrt(), part, unit, spread) if spread else part
+        part = _fit_core(queries, projected / unit.sqrt(), part, unit, spread) if spread else part
         parts.append(part)
     return parts
 
 
-def fit_scale(questions: Questions) -> float:
+def fit_scale(queries: Queries) -> float:
     """The factor of the plain score that makes the answers most likely, with a weak prior at 1."""
-    log_scale = questions.linear.new_zeros(())
+    log_scale = queries.linear.new_zeros(())
 
     def loss(log_scale: Tensor) -> Tensor:
-        likelihood = questions.mean_log_likelihood(log_scale.exp() * questions.linear)
-        return log_scale.square() / (2 * len(questions)) - likelihood
+        likelihood = queries.mean_log_likelihood(log_scale.exp() * queries.linear)
+        return log_scale.square() / (2 * len(queries)) - likelihood
 
     (log_scale,) = minimise(loss, log_scale)
     return math.exp(log_scale.item())
 
 
-def find_directions(questions: Questions, scale: float, rank: int, generator: torch.Generator) -> Tensor:
+def find_directions(queries: Queries, scale: float, rank: int, generator: torch.Generator) -> Tensor:
     """(dim, rank): the leading eigenvectors of G = sum r x x', r the residuals, by subspace iteration: G is never built."""
-    rows = questions.composed.flatten(0, 1)
-    residual = questions.residual(scale * questions.linear).flatten()[:, None]
+    rows = queries.composed.flatten(0, 1)
+    residual = queries.residual(scale * queries.linear).flatten()[:, None]
 
     def multiply(vectors: Tensor) -> Tensor:
         return rows.T @ ((rows @ vectors).mul_(residual))
@@ -186,16 +186,14 @@ def find_directions(questions: Questions, scale: float, rank: int, generator: to
     return leading
 
 
-def _fit_core(
-    questions: Questions, projected: Tensor, start: QuadraticPart, unit: Tensor, spread: float
-) -> QuadraticPart:
+def _fit_core(queries: Queries, projected: Tensor, start: QuadraticPart, unit: Tensor, spread: float) -> QuadraticPart:
     """The most probable N and s, from a start; projections have the variance 1, and N is in units of its score."""
 
     def loss(log_scale: Tensor, free: Tensor) -> Tensor:
         core = (free + free.T) / 2
         prior = (core / spread).square().sum() + (log_scale - math.log(start.scale)).square()
-        scores = log_scale.exp() * questions.linear + quadratic(projected, core)
-        return prior / (2 * len(questions)) - questions.mean_log_likelihood(scores)
+        scores = log_scale.exp() * queries.linear + quadratic(projected, core)
+        return prior / (2 * len(queries)) - queries.mean_log_likelihood(scores)
 
     log_scale, free = minimise(loss, start.core.new_tensor(math.log(start.scale)), start.core * unit)
     return replace(start, scale=math.exp(log_scale.item()), core=(free + free.T) / (2 * unit))

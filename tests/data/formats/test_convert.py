@@ -11,16 +11,16 @@ import pytest
 import harmonium
 from graph_checks import facts
 from harmonium.data.datasets import load
-from harmonium.data.formats.registry import GRAPH, targets, writer
+from harmonium.data.formats.registry import GRAPH_FORMAT, targets, writer
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.names import clean_name
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from small import make_graph
 
-FOLDERS = [to for to in targets() if to != GRAPH]
+FOLDERS = [to for to in targets() if to != GRAPH_FORMAT]
 MERGED = ("nt", "ttl")  # RDF without named graphs cannot tell splits apart
-ONE_FILE = [to for to in targets() if to == GRAPH or (to not in MERGED and writer(to).write is not None)]
+ONE_FILE = [to for to in targets() if to == GRAPH_FORMAT or (to not in MERGED and writer(to).write is not None)]
 ONE_FILE += ["txt.gz", "jsonl.gz", "nq.zst", "csv.xz"]
 NAMES = [
     'say "hi"',
@@ -56,7 +56,7 @@ def same(first: Graph, second: Graph) -> None:
 
 def as_read_from(kind: str, graph: Graph) -> Graph:
     """What a format keeps: all but RDF, which has identifiers, and .graph are read with clean names."""
-    if kind == GRAPH or writer(kind).has_labels:
+    if kind == GRAPH_FORMAT or writer(kind).has_labels:
         return graph
     return replace(graph, entities=Vocabulary(map(clean_name, graph.entities.ids), graph.entities.labels))
 

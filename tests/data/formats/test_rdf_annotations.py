@@ -12,7 +12,7 @@ import torch
 import harmonium
 from graph_checks import facts, whole
 from harmonium.data.datasets import load
-from harmonium.data.formats.registry import GRAPH, targets, writer
+from harmonium.data.formats.registry import GRAPH_FORMAT, targets, writer
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.errors import HarmoniumError
 from small import make_graph
@@ -84,7 +84,7 @@ def by_fact(graph: Graph) -> dict[tuple[str, str, str, str], float]:
     }
 
 
-WEIGHTED = [to for to in targets() if to != GRAPH and writer(to).has_weights]
+WEIGHTED = [to for to in targets() if to != GRAPH_FORMAT and writer(to).has_weights]
 
 
 @pytest.mark.parametrize("to", WEIGHTED)

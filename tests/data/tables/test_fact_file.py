@@ -120,9 +120,9 @@ def test_wrong_columns_are_an_error_that_names_them() -> None:
         list(read_triples(frame, make_graph(), collumns="film,genre,year"))
 
 
-def test_questions_may_lack_the_column_that_is_asked_for() -> None:
+def test_queries_may_lack_the_column_that_is_asked_for() -> None:
     frame = pl.DataFrame({"subject": ["e1", "e2"], "predicate": ["r0", "r1"]})
     assert [query.text for query in read_queries(frame, make_graph())] == ["e1, r0, ?", "e2, r1, ?"]
     with pytest.raises(HarmoniumError, match=r"2 columns .subject, predicate."):
         list(read_triples(frame, make_graph()))
-    assert fact_table(frame, are_questions=True)["tail"].to_list() == [None, None]
+    assert fact_table(frame, are_queries=True)["tail"].to_list() == [None, None]

@@ -1,13 +1,13 @@
 """Answer sets with a coverage: the smallest sets that hold a new true answer, say, nine times of ten.
 
-A question is asked because one of its answers is missing. Its answer set holds the candidates that are no known answers,
+A query is asked because one of its answers is missing. Its answer set holds the candidates that are no known answers,
 nor known to be false, and whose surprise is at most a threshold:
 
     surprise = -log of the softmax of temperature * score over these candidates
 
 The threshold is a quantile of the surprises of validation facts, with the facts of train known (split conformal
 prediction). So the set holds the answer of a fact like those of validation, that the graph does not have yet, with the
-coverage asked for: over all questions, and over those of one relation. The quantile of a relation is that of its own
+coverage asked for: over all queries, and over those of one relation. The quantile of a relation is that of its own
 facts and of SHARED facts of all relations together, so that one with few facts has nearly the common threshold.
 
 Where facts have weights, the quantile is weighted by them: the coverage is of answers that are true.
@@ -57,7 +57,7 @@ class Surprises:
     weight: list[schema.NonNegative] | None = None  # of each fact, if facts have weights
 
     def thresholds(self, coverage: float, relations: Tensor, typed: bool) -> Tensor:
-        """(n,): the largest surprise in the answer sets of questions of these relations (n,), -1 for any; inf: no limit."""
+        """(n,): the largest surprise in the answer sets of queries of these relations (n,), -1 for any; inf: no limit."""
         surprise = torch.tensor(self.surprise, dtype=torch.float64)
         if typed:
             surprise = surprise.masked_fill(~torch.tensor(self.typed), torch.inf)

@@ -11,7 +11,11 @@ from harmonium.data.formats.neo4j.address import Neo4jAddress, is_neo4j
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
 
-ENDINGS = {"neo4j": (".csv", ".cypher"), "graphrag": (".parquet",), "lightrag": (".json",)}  # of files for a tool
+SUFFIXES_OF_TOOL = {
+    "neo4j": (".csv", ".cypher"),
+    "graphrag": (".parquet",),
+    "lightrag": (".json",),
+}  # of files for a tool
 
 
 def check_destination(to: str | None, out: str | Path | None) -> None:
@@ -21,11 +25,11 @@ def check_destination(to: str | None, out: str | Path | None) -> None:
             Neo4jAddress.parse(to)
         return
     tool, id = _tool(to)
-    if tool not in ENDINGS or (id and tool != "neo4j"):
-        raise HarmoniumError(f"--to is {', '.join(ENDINGS)} or bolt://HOST, not '{to}'")
-    endings = ENDINGS[tool]
-    if out is None or strip_compression(Path(out)).suffix not in endings:
-        raise HarmoniumError(f"--to {to} writes a file: add --out FILE{' or --out FILE'.join(endings)}")
+    if tool not in SUFFIXES_OF_TOOL or (id and tool != "neo4j"):
+        raise HarmoniumError(f"--to is {', '.join(SUFFIXES_OF_TOOL)} or bolt://HOST, not '{to}'")
+    suffixes = SUFFIXES_OF_TOOL[tool]
+    if out is None or strip_compression(Path(out)).suffix not in suffixes:
+        raise HarmoniumError(f"--to {to} writes a file: add --out FILE{' or --out FILE'.join(suffixes)}")
     path = Path(out)
     if strip_compression(path).suffix == ".parquet" and path.suffix != ".parquet":
         raise HarmoniumError(f"--out {path}: a .parquet file is not compressed again; drop {path.suffix}")

@@ -16,7 +16,7 @@ from harmonium.runtime import storage
 from harmonium.runtime.written_files import check_replaceable, replace_files
 from harmonium.training.initial_vectors import VectorTable
 
-FORMATS = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
+FORMAT_OF_SUFFIX = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
 FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its entities
 HUB_FILES = ("README.md", ".gitattributes", "run.json", *RUN_FILES)
 
@@ -24,7 +24,7 @@ HUB_FILES = ("README.md", ".gitattributes", "run.json", *RUN_FILES)
 def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, overwrite: bool = False) -> list[Path]:
     """Write the vectors of a run with their names, or a folder for the Hugging Face Hub; returns the paths.
 
-    The ending of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner
+    The suffix of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner
     product with their names in .faiss.json. Vectors are those that scores are made of: of unit length if normalised.
     `to="hub"` writes a folder: the run with a model card, as a repository of the Hugging Face Hub; `Run.load` opens it.
 
@@ -32,15 +32,15 @@ def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, ove
     >>> harmonium.export("runs/demo", "my-model", to="hub")
     """
     run, out = Run.of(run), Path(out)
-    kind = to or FORMATS.get(out.suffix)
-    if kind not in (*FORMATS.values(), "hub"):
-        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMATS)}, or say --to hub")
+    kind = to or FORMAT_OF_SUFFIX.get(out.suffix)
+    if kind not in (*FORMAT_OF_SUFFIX.values(), "hub"):
+        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMAT_OF_SUFFIX)}, or say --to hub")
     _check_replaceable(out, kind, overwrite)
     if kind == "hub":
         with replace_files(out) as temporary:
             return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
     files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
-    written = [out.with_name(out.name + ending) for ending in files]
+    written = [out.with_name(out.name + suffix) for suffix in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for path, content in zip(written, files.values(), strict=True):

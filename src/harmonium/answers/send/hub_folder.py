@@ -19,7 +19,7 @@ from harmonium.runtime.storage import read_verified, write
 from harmonium.runtime.untrusted import harmless
 
 LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n*.graph filter=lfs diff=lfs merge=lfs -text\n"
-METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+CARD_METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 CARD = """# {name}
 
 Predicts missing facts of the knowledge graph *{graph}*: {facts:,} facts about {entities:,} entities in {relations:,}
@@ -86,8 +86,8 @@ def card(run: Run, name: str) -> str:
     metrics = "Not evaluated: the graph has neither test nor validation facts."
     if evaluation is not None:
         rows = {"this model": evaluation.metrics, **evaluation.baselines}
-        table = [[label, *(f"{row[metric]:.3f}" for metric in METRICS)] for label, row in rows.items()]
-        metrics = "\n".join([*markdown_table(["", *METRICS], table), "", f"Protocol: {evaluation.describe()}."])
+        table = [[label, *(f"{row[metric]:.3f}" for metric in CARD_METRICS)] for label, row in rows.items()]
+        metrics = "\n".join([*markdown_table(["", *CARD_METRICS], table), "", f"Protocol: {evaluation.describe()}."])
     text = CARD.format(
         name=_markdown(name), graph=_markdown(graph.name), facts=sum(map(len, graph.splits.values())),
         entities=graph.n_entities, relations=graph.n_relations, model=_markdown(title(run.config)), evaluation=metrics,

@@ -24,7 +24,7 @@ from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.storage import temporary_folder
 
 LIMITS = Limits(memory=1 << 31, seconds=3600, output=1 << 26, idle=300)
-ADVICE = "what was written stays; the same command again writes the rest"
+ADVICE_TO_REPEAT = "what was written stays; the same command again writes the rest"
 ELEMENT_ID = re.compile(r"\d+:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+")  # of Neo4j 5
 STATEMENT = 1_000  # facts in a statement of Cypher
 HEADER = (":START_ID", ":END_ID", ":TYPE", "probability:double", "rank:long", "predicted:boolean", "run", "model")
@@ -68,7 +68,11 @@ def write_to_server(text: str, rows: Sequence[Row], run: Run, allow_internal: bo
             "allow_internal": allow_internal,
         }
         messages = stream(
-            "harmonium.data.formats.neo4j.bolt_session:write_facts", arguments, LIMITS, address.location, ADVICE
+            "harmonium.data.formats.neo4j.bolt_session:write_facts",
+            arguments,
+            LIMITS,
+            address.location,
+            ADVICE_TO_REPEAT,
         )
         (result,) = [json.loads(content) for (content,) in messages]
     _report_missing(address, result, len(facts))

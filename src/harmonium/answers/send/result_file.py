@@ -14,7 +14,7 @@ from harmonium.data.compressed import READ_ERRORS, create_file, open_bytes, stri
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import check_output_file
 
-KINDS = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")  # endings
+RESULT_SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")  # suffixes
 RDF_KINDS = (".nt", ".ttl")
 FACT = {"head", "relation", "tail"}
 RESULTS = (FACT | {"score"}, FACT | {"verdict"}, {"rule", "weight"})  # of predicted and judged facts, and of rules
@@ -25,8 +25,8 @@ def check_path(path: str | Path) -> None:
     """Refuse a file that cannot be written before any work is done."""
     path = Path(path)
     kind = strip_compression(path).suffix
-    if kind not in KINDS or (kind == ".parquet" and path.suffix != kind):
-        raise HarmoniumError(f"--out {path}: unknown format; the name must end in {', '.join(KINDS)}")
+    if kind not in RESULT_SUFFIXES or (kind == ".parquet" and path.suffix != kind):
+        raise HarmoniumError(f"--out {path}: unknown format; the name must end in {', '.join(RESULT_SUFFIXES)}")
     check_writable(path)
     if path.exists() and not _holds_results(path, kind):
         raise not_ours(path)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
+from harmonium.data.relation_rules import RULE_KINDS, Rules, find_implied, mine_rules
 
 
 def clean_copy(graph: Graph) -> tuple[Graph, dict[str, Any]]:
@@ -54,7 +54,7 @@ def _first_occurrence(codes: Tensor) -> Tensor:
 
 def _replaced_relations(rules: Rules) -> dict[int, int]:
     """relation -> the larger relation, which is kept, that it is the inverse or duplicate of."""
-    mutual = rules[rules.kind < KINDS.index("implied")]
+    mutual = rules[rules.kind < RULE_KINDS.index("implied")]
     equivalent: dict[int, list[int]] = {}
     for body, head in zip(mutual.body.tolist(), mutual.head.tolist(), strict=True):
         equivalent.setdefault(body, []).append(head)

@@ -15,7 +15,7 @@ from torch import Tensor
 from harmonium.data.checks.contradictions import Contradictions
 from harmonium.data.checks.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.data.graph import Graph
-from harmonium.data.relation_rules import KINDS, Rules, find_implied, mine_rules
+from harmonium.data.relation_rules import RULE_KINDS, Rules, find_implied, mine_rules
 from harmonium.runtime.displayed import Displayed, Line, Part, Styled, Table, more_rows, notes, one_line
 from harmonium.runtime.frames import markdown_table
 
@@ -167,9 +167,11 @@ def _redundant_relations(graph: Graph, rules: Rules, finds: Tensor) -> list[dict
     names = graph.relations.titles()
     columns = (rules.kind, rules.body, rules.head, rules.confidence, rules.support, finds)
     for kind, body, head, share, pairs, hits in zip(*(column.tolist() for column in columns), strict=True):
-        first, second = (min(body, head), max(body, head)) if KINDS[kind] in ("inverse", "duplicate") else (body, head)
+        first, second = (
+            (min(body, head), max(body, head)) if RULE_KINDS[kind] in ("inverse", "duplicate") else (body, head)
+        )
         row = {
-            "kind": KINDS[kind],
+            "kind": RULE_KINDS[kind],
             "relation": names[first],
             "other": names[second],
             "share": share,

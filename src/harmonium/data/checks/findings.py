@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.names import spelling_key
-from harmonium.data.relation_rules import KINDS, MIN_SUPPORT, REDUNDANCY, relations_by_pair
+from harmonium.data.relation_rules import MIN_SUPPORT, REDUNDANCY, RULE_KINDS, relations_by_pair
 from harmonium.data.spellings import MAX_NAMES, UNITED, find_spellings
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
@@ -23,7 +23,7 @@ BOUNDS = {  # the share of test facts above which a finding is a warning, and a 
     "Cartesian": (0.2, 1.0),
     "unseen": (0.1, 1.0),
 }
-EXAMPLES = 5
+SHOWN_OF_FINDING = 5
 MARKS = re.compile(r"['\u2019`]|(?<!\d)\.|\.(?!\d)")  # within words: U.S.A. is USA, but 1.5 is not 15
 GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count: C++ is not C#
 LOW_WEIGHT = 0.5
@@ -102,7 +102,7 @@ def _repeated(graph: Graph) -> Iterator[Finding]:
 def _leaks(implied: Tensor, split: str) -> Iterator[Finding]:
     """Facts that a confident rule of one step derives from train."""
     n = implied.shape[1]
-    counts = dict(zip(KINDS, implied.sum(1).tolist(), strict=True))
+    counts = dict(zip(RULE_KINDS, implied.sum(1).tolist(), strict=True))
     symmetric = counts.pop("symmetric")
     redundant = int(implied[:-1].any(0).sum())  # symmetric is the last kind
     text = _ratio(redundant, n, f"{split} facts follow from another relation in train")
@@ -143,11 +143,11 @@ def _shapes(graph: Graph, facts: Triples, split: str) -> Iterator[Finding]:
     level = _level("Cartesian", count / max(1, len(facts)))
     advice = "report Cartesian relations apart: which entities occur in them is all there is to know"
     numbers = {"relations": len(cartesian), "facts": count}
-    examples = [graph.relations.name(relation) for relation in cartesian[:EXAMPLES].tolist()]
+    examples = [graph.relations.name(relation) for relation in cartesian[:SHOWN_OF_FINDING].tolist()]
     yield Finding("Cartesian relations", text, level, advice, numbers, examples)
     one_sided = relations[(heads == 1) | (tails == 1)]
     text = _ratio(len(one_sided), graph.n_relations, "relations have a single head or a single tail")
-    examples = [graph.relations.name(relation) for relation in one_sided[:EXAMPLES].tolist()]
+    examples = [graph.relations.name(relation) for relation in one_sided[:SHOWN_OF_FINDING].tolist()]
     yield Finding("one-sided relations", text, numbers={"relations": len(one_sided)}, examples=examples)
 
 
@@ -173,7 +173,7 @@ def _self_loops(graph: Graph) -> Finding:
     facts = graph.facts()
     loops = facts[facts.head == facts.tail]
     text = _ratio(len(loops), len(facts), "facts connect an entity with itself")
-    examples = [" · ".join(names) for names in graph.names_of(loops[:EXAMPLES])]
+    examples = [" · ".join(names) for names in graph.names_of(loops[:SHOWN_OF_FINDING])]
     return Finding("self-loops", text, numbers={"facts": len(loops)}, examples=examples)
 
 
@@ -183,10 +183,10 @@ def _degrees(graph: Graph) -> Iterator[Finding]:
     degree = torch.cat([facts.head, facts.tail]).bincount(minlength=graph.n_entities)
     isolated = (degree == 0).nonzero()[:, 0].tolist()
     text = _ratio(len(isolated), graph.n_entities, "entities are in no fact")
-    examples = [graph.entities.name(entity) for entity in isolated[:EXAMPLES]]
+    examples = [graph.entities.name(entity) for entity in isolated[:SHOWN_OF_FINDING]]
     yield Finding("isolated entities", text, numbers={"entities": len(isolated)}, examples=examples)
     numbers = {"gini": gini(degree), "median": int(degree.median()) if len(degree) else 0}
-    largest = degree.argsort(descending=True, stable=True)[:EXAMPLES].tolist()
+    largest = degree.argsort(descending=True, stable=True)[:SHOWN_OF_FINDING].tolist()
     examples = [f"{graph.entities.name(entity)} {int(degree[entity]):,}" for entity in largest]
     text = f"Gini {numbers['gini']:.2f}, median {numbers['median']:,} facts; most: {', '.join(examples[:3])}"
     yield Finding("degree skew", text, numbers=numbers, examples=examples)
@@ -209,7 +209,7 @@ def _weights(graph: Graph) -> Iterator[Finding]:
     text += f"{numbers['greatest']:g}; above 1: {numbers['above one']:,}; 0: "
     text += ", ".join(f"{split} {count:,}" for split, count in zeros.items())
     text += f"; given with different weights (the largest counts): {numbers['different']:,}"
-    lowest = weight.argsort(stable=True)[:EXAMPLES]
+    lowest = weight.argsort(stable=True)[:SHOWN_OF_FINDING]
     examples = [
         f"{' · '.join(names)} {weight[i]:g}" for names, i in zip(graph.names_of(facts[lowest]), lowest, strict=True)
     ]
@@ -241,9 +241,9 @@ def _names(graph: Graph) -> Iterator[Finding]:
         ids = vocabulary.ids
         stray = [name for name in ids if name != name.strip() or "  " in name or not name.isprintable()]
         open_ = [each for each in spellings if not each.against]
-        examples = [f"{ids[each.usual]!r} = {ids[each.other]!r}" for each in open_[:EXAMPLES]]
+        examples = [f"{ids[each.usual]!r} = {ids[each.other]!r}" for each in open_[:SHOWN_OF_FINDING]]
         pairs = _differ_in_punctuation(vocabulary)
-        examples += [f"{ids[first]!r} = {ids[second]!r}" for first, second in pairs[:EXAMPLES]]
+        examples += [f"{ids[first]!r} = {ids[second]!r}" for first, second in pairs[:SHOWN_OF_FINDING]]
         united = sum(note.count for note in graph.notes if note.kind == UNITED and f" of {kind} " in note.text)
         numbers = {"united": united, "alike": len(open_), "apart": len(spellings) - len(open_)}
         numbers |= {"punctuation": len(pairs), "stray": len(stray)}
@@ -254,7 +254,9 @@ def _names(graph: Graph) -> Iterator[Finding]:
         text += f"with stray whitespace: {len(stray):,}"
         level = "warning" if stray or open_ or pairs else "ok"
         advice = f"give {kind} one spelling (load with unite=True): two are learned as two {kind}"
-        yield Finding(f"names of {kind}", text, level, advice, numbers, [*examples, *map(repr, stray[:EXAMPLES])])
+        yield Finding(
+            f"names of {kind}", text, level, advice, numbers, [*examples, *map(repr, stray[:SHOWN_OF_FINDING])]
+        )
 
 
 def _differ_in_punctuation(vocabulary: Vocabulary) -> list[tuple[int, int]]:

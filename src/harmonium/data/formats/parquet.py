@@ -17,7 +17,7 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.untrusted import refuse_pickle
 
-ROWS = 1 << 20  # read at a time
+ROWS_PER_BATCH = 1 << 20  # read at a time
 MEMORY = 1 << 29  # bytes for the reader of a small file
 
 
@@ -45,7 +45,7 @@ def read_tables(path: Path) -> Iterator[pl.DataFrame]:
         limits = Limits.of([path], MEMORY)
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be read ({error.strerror or error})") from error
-    arguments = {"file": str(path), "rows": ROWS}
+    arguments = {"file": str(path), "rows": ROWS_PER_BATCH}
     for (content,) in stream("harmonium.data.formats.parquet_tables:read_tables", arguments, limits, str(path)):
         yield pl.read_ipc_stream(content)
 

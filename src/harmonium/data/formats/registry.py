@@ -37,7 +37,7 @@ def _declared() -> tuple[Format, ...]:
 
 FORMATS = _declared()
 SERVERS: tuple[Server, ...] = (sparql.SERVER, neo4j.SERVER)
-GRAPH = graph_file.ENDING.removeprefix(".")  # the binary format, which is one file
+GRAPH_FORMAT = graph_file.SUFFIX.removeprefix(".")  # the binary format, which is one file
 SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
 UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # suffixes of files, not of folders
 PARTS = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # files of a folder, without suffixes
@@ -104,7 +104,7 @@ def targets() -> tuple[str, ...]:
     """What a graph can be written as: suffixes of files, without the dot, and names of folders."""
     order = ("tsv", "txt", "csv")  # first, as most people want a table
     names = dict.fromkeys(target for format in FORMATS for target in format.targets)
-    return (*order, *(name for name in names if name not in order), GRAPH)
+    return (*order, *(name for name in names if name not in order), GRAPH_FORMAT)
 
 
 def writer(target: str) -> Format:
@@ -121,11 +121,11 @@ def output_format(out: Path, to: str | None = None) -> str:
     to = to or (suffix if is_file else "tsv")
     if to not in targets():
         raise HarmoniumError(f"cannot write '{to}'; there are {', '.join(targets())}")
-    if (is_file and to != suffix) or (not is_file and to == GRAPH):
+    if (is_file and to != suffix) or (not is_file and to == GRAPH_FORMAT):
         raise HarmoniumError(f"'{out.name}' and --to {to} disagree; name a folder, or a file that ends in .{to}")
     if suffix and not is_file and not out.is_dir() and re.fullmatch(UNSUPPORTED, suffix):
         raise HarmoniumError(f"cannot write .{suffix}; a file ends in .{', .'.join(files)}, or name a folder")
-    if suffix in ("parquet", GRAPH) and strip_compression(out) != out:
+    if suffix in ("parquet", GRAPH_FORMAT) and strip_compression(out) != out:
         raise HarmoniumError(f"'{out.name}': a .{suffix} file is not compressed again; drop {out.suffix}")
     return to
 
@@ -135,7 +135,7 @@ def write(graph: Graph, out: Path, to: str) -> list[Note]:
 
     In a folder the files of an earlier graph are replaced, and those of anyone else are an error or stay.
     """
-    if to == GRAPH:
+    if to == GRAPH_FORMAT:
         with create_file(out) as file:
             file.writelines(graph_file.parts(graph))
         return []

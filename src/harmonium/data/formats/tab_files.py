@@ -16,17 +16,17 @@ from harmonium.data.tables.text_encoding import UTF_8, reject_bytes
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file
 
-ENDINGS = (".txt", ".tsv")
-ROWS = 1 << 16  # of a graph compared at a time
+SUFFIXES = (".txt", ".tsv")
+ROWS_COMPARED = 1 << 16  # of a graph compared at a time
 POSITIONS = {column: position for position, column in enumerate(COLUMNS)}
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
 
-def split_files(path: Path, endings: Sequence[str]) -> tuple[str, Path, dict[str, Path]]:
+def split_files(path: Path, suffixes: Sequence[str]) -> tuple[str, Path, dict[str, Path]]:
     """The name of a graph, its folder, and the file of each split; a single file is all train."""
     if path.is_file():
         return path.name.split(".")[0], path.parent, {"train": path}
-    files = {split: find_file(path, split, endings) for split in SPLITS}
+    files = {split: find_file(path, split, suffixes) for split in SPLITS}
     return path.name, path, {split: file for split, file in files.items() if file is not None}
 
 

@@ -25,7 +25,7 @@ from harmonium.data.tables.table import Batch, Table
 from harmonium.errors import HarmoniumError
 
 SUFFIXES = (".csv", ".txt", ".tsv")  # in a folder, the first that there is
-COMPARED = 10_000  # rows with the first one; fewer than a reader compares
+ROWS_COMPARED = 10_000  # rows with the first one; fewer than a reader compares
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -47,7 +47,7 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     rows = texts.head(SAMPLE).rows()
     n_quoted = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
     quotes = any(quoted) or 2 * n_quoted > len(rows) * table.width
-    has_header = table.width > 3 or _needs_header(Table("", None, iter([Batch(table.head(COMPARED), str)])))
+    has_header = table.width > 3 or _needs_header(Table("", None, iter([Batch(table.head(ROWS_COMPARED), str)])))
     write_table(path, table, header=has_header, quotes=quotes)
 
 

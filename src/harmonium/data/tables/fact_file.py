@@ -109,10 +109,10 @@ class FactReader:
         return None
 
 
-def read_rows(source: Any, columns: Sequence[str] = COLUMNS, are_questions: bool = False) -> Iterator[Row]:
+def read_rows(source: Any, columns: Sequence[str] = COLUMNS, are_queries: bool = False) -> Iterator[Row]:
     """The rows of `FactReader`, with full locations such as "facts.tsv:7"."""
     reader = FactReader(source)
-    return ((f"{reader.name}{row}", cells) for row, cells in reader.rows(columns, are_questions))
+    return ((f"{reader.name}{row}", cells) for row, cells in reader.rows(columns, are_queries))
 
 
 def reject_name(skipped: SkippedRows, vocabulary: Vocabulary, name: str, source: str, row: str) -> None:
@@ -173,8 +173,8 @@ def read_labelled(
     return Triples.from_rows(rows), torch.tensor(labels)
 
 
-def fact_table(data: Any, columns: Sequence[str] = COLUMNS, are_questions: bool = False) -> pl.DataFrame:
-    """These columns of facts in memory or of a file as text; one that questions lack is null, as empty cells are."""
-    rows = [cells for _, cells in FactReader(data).rows(columns, may_be_open=are_questions)]
+def fact_table(data: Any, columns: Sequence[str] = COLUMNS, are_queries: bool = False) -> pl.DataFrame:
+    """These columns of facts in memory or of a file as text; one that queries lack is null, as empty cells are."""
+    rows = [cells for _, cells in FactReader(data).rows(columns, may_be_open=are_queries)]
     texts = {column: [row[column] or None for row in rows] for column in columns}
     return pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String))

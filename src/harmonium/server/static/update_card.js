@@ -2,7 +2,7 @@
 import { card, count, el, note, say, short, whole } from "./dom.js";
 import { api, errorCard, send } from "./api.js";
 
-const EVERY = 1000;  // milliseconds between questions how far an update is
+const EVERY = 1000;  // milliseconds between requests for the progress of an update
 
 function changes(state) {
   const parts = [[state.to_add, "to add"], [state.to_remove, "to remove"], [state.to_record, "to record as false"]];

@@ -1,4 +1,4 @@
-// Questions with one open slot, answered by one run, or by all runs side by side.
+// Queries with one open slot, answered by one run, or by all runs side by side.
 import { card, el, note, say, table } from "./dom.js";
 import { go, link, params } from "./address.js";
 import { api, errorCard, Problem } from "./api.js";
@@ -32,7 +32,7 @@ function form(given, values, several) {
 
 function onlyAnswer(result) {
   if (!result.has_one_answer) return null;
-  return note("This relation has one answer to such a question, and the graph knows it. ",
+  return note("This relation has one answer to such a query, and the graph knows it. ",
     el("a", { href: link([...params()].filter(([name]) => name !== "all").concat([["all", 1]])) }, "Show other candidates"));
 }
 

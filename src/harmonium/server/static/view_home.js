@@ -1,4 +1,4 @@
-// The start page: what this is, what the graph lacks, questions to try, a picture.
+// The start page: what this is, what the graph lacks, queries to try, a picture.
 import { card, count, el, note, percent, say, whole } from "./dom.js";
 import { compareLink, entityLink, link, relationLink } from "./address.js";
 import { api, later } from "./api.js";
@@ -8,17 +8,17 @@ import { downloads, FACT_COLUMNS, factRow } from "./download.js";
 
 const SHOWN = 8, CHOSEN = 24;
 
-function question(fact, open) {
+function query(fact, open) {
   const given = { head: fact.head.id, relation: fact.relation.id, tail: fact.tail.id };
   delete given[open];
   const words = ["head", "relation", "tail"].map((slot) => (slot === open ? "?" : fact[slot].name)).join(" · ");
   return el("li", {}, el("a", { href: link({ view: "ask", ...given }) }, words));
 }
 
-// Questions whose answers the model is fairly sure of, one for each relation, and a comparison.
-function questions(missing, map) {
+// Queries whose answers the model is fairly sure of, one for each relation, and a comparison.
+function queries(missing, map) {
   const relations = new Map(missing.map((fact) => [fact.relation.id, fact]));
-  const items = [...relations.values()].slice(0, 4).map((fact, i) => question(fact, i % 2 ? "head" : "tail"));
+  const items = [...relations.values()].slice(0, 4).map((fact, i) => query(fact, i % 2 ? "head" : "tail"));
   const pair = map.points.slice(0, 40).flatMap((a, i, points) => points.slice(i + 1).filter((b) => b.role === a.role).map((b) => [a, b]))[0];
   if (pair) items.push(el("li", {}, el("a", { href: compareLink(...pair) }, `What do ${pair[0].name} and ${pair[1].name} have in common?`)));
   if (missing.length) items.push(el("li", {}, el("a", { href: relationLink(missing[0].relation) }, `Which facts of “${missing[0].relation.name}” are missing?`)));
@@ -48,11 +48,11 @@ export async function home(values, signal) {
     el("h2", {}, "Explore ", graph.name),
     el("p", { class: "lead" },
       `${graph.name} is a graph of ${count(facts, "fact")} about ${count(graph.entities, "entity", "entities")}, and a model has learned from it which facts it may lack. `,
-      "Read what the model predicts, how sure it is and why, or ask it a question of your own."),
+      "Read what the model predicts, how sure it is and why, or ask it a query of your own."),
     el("div", { class: "columns home" },
       later("Facts that the graph may lack", "Searching the graph for missing facts; this can take some seconds…", missing, missingFacts),
       el("div", {},
-        later("Questions to try", "Waiting for the search…", missing, (result) => questions(result.facts, map)),
+        later("Queries to try", "Waiting for the search…", missing, (result) => queries(result.facts, map)),
         card("The graph as a picture",
           el("a", { href: link({ view: "map" }), class: "picture", "aria-label": "Open the map" }, entityMap(map, null, `The ${whole(map.points.length)} most connected entities and the facts between them`, { mostLabels: 26, stretched: true }).node),
           note("The most connected entities; similar ones are near each other, lines are known facts."))),

@@ -21,7 +21,7 @@ REFERENCE = 2048  # facts, at most, that show how log-odds of training facts and
 REFERENCE_SCORES = 1 << 23  # scores of them that are computed, at most, unless for MIN_VALID facts
 MIN_VALID = 50
 LINKED = 1 / 3  # part of the way that a fact falls if another one links its entities, where none shows how far
-MAX_SCORES = 1 << 25  # held at once for removed facts
+MAX_REMOVED_SCORES = 1 << 25  # held at once for removed facts
 
 
 class Forgetting:
@@ -30,7 +30,7 @@ class Forgetting:
     def __init__(self, refit: LocalRefit) -> None:
         self.refit = refit
         self.known = {slot: refit.change.graph.known_answers(slot).to(refit.device) for slot in SIDES}
-        self.batch_size = max(1, MAX_SCORES // refit.n_entities)
+        self.batch_size = max(1, MAX_REMOVED_SCORES // refit.n_entities)
         with torch.no_grad():
             self.vectors = refit.model.scorer(refit.table(refit.model, refit.rows, None)).entities  # at the start
             self.targets = self._targets()

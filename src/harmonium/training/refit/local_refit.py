@@ -40,7 +40,7 @@ from harmonium.training.refit.replay import Cycle, Replay, degrees
 from harmonium.training.regularisers import regularisation
 from harmonium.training.relative_weights import normalised
 
-STEPS = 100
+REFIT_STEPS = 100
 SMALL, SMALL_STEPS = 4096, 3  # in graphs of at most this many facts where relations move: this many times the steps
 PASSES, MIN_BATCH = 8, 64  # how often each changed fact is in a batch; the least number of them in one
 REPLAYED, MIN_REPLAYED = 3, 128  # facts that stay in a batch, for each changed one and at least
@@ -96,7 +96,7 @@ class LocalRefit:
         self.replay = Replay(self.kept, changed, self.n_entities, self.generator)
         self.entities = torch.cat([changed.head, changed.tail]).unique()
         self.relations = self._moved_relations(changed)
-        self.steps = STEPS * (SMALL_STEPS if len(self.relations) and len(train) <= SMALL else 1)
+        self.steps = REFIT_STEPS * (SMALL_STEPS if len(self.relations) and len(train) <= SMALL else 1)
 
         self.model = extend_model(model, change).requires_grad_(False).move_to(self.device, settings.entity_storage)
         table = self.model.entity
@@ -262,7 +262,7 @@ class LocalRefit:
         """Mean of -log of the probability that an entity other than the answer is an old one.
 
         A trained model is sure of the answers to facts that it was shown, so their loss does not stop new entities from
-        rising above all others in questions that have unknown answers.
+        rising above all others in queries that have unknown answers.
         """
         scorer = self.scorer_of(self.model, self.table(self.model, self.rows, candidates), batch, candidates)
         known = int((self._ids(candidates) < self.change.before.n_entities).sum())

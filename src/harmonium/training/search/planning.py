@@ -19,7 +19,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import split_keywords
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
-from harmonium.evaluation.candidates import MAX_SCORES
+from harmonium.evaluation.candidates import MAX_SCORES_HELD
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
@@ -171,7 +171,7 @@ def _measure(
         "validations": math.ceil(settings.epochs / settings.evaluate_every) * validation,
         "final evaluation": sum(_time_ranking(scorer, graph, protocol, test, cpu) for scorer in scorers),
     }
-    growth = 1 if len(test) * graph.n_entities <= MAX_SCORES["cpu"] else GROWTH
+    growth = 1 if len(test) * graph.n_entities <= MAX_SCORES_HELD["cpu"] else GROWTH
     memory["evaluation"] = growth * (_resident_memory(device) - after_steps)
     return step_seconds, seconds, {name: max(0, size) for name, size in memory.items()}
 
@@ -191,7 +191,7 @@ def _time_ranking(
 
     timed(1)  # warm-up
     first = timed(1)
-    count = min(max(1, MAX_SCORES[device.type] // graph.n_entities), len(triples))
+    count = min(max(1, MAX_SCORES_HELD[device.type] // graph.n_entities), len(triples))
     seconds = timed(count)
     while seconds < RANKING_SECONDS and count < len(triples):
         count = min(4 * count, len(triples))

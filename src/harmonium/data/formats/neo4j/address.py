@@ -12,7 +12,7 @@ from harmonium.errors import HarmoniumError
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 PREFIX = re.compile(r"(bolt|neo4j)(\+s|\+ssc)?://")
-NAMES = ("name", "title", "label")  # properties that name a node, where none is given
+NAME_PROPERTIES = ("name", "title", "label")  # properties that name a node, where none is given
 EXPECTED = "expected bolt://host:7687/database or neo4j://host:7687/database"
 
 
@@ -23,7 +23,7 @@ class Neo4jAddress:
     url: str  # scheme, host and port, as the driver takes them
     database: str | None = None  # default: the user's
     labels: tuple[str, ...] = ()  # of nodes; default: any
-    names: tuple[str, ...] = NAMES  # properties that name a node, the first that it has
+    names: tuple[str, ...] = NAME_PROPERTIES  # properties that name a node, the first that it has
     id: str | None = None  # property that identifies a node; default: its element id
 
     @classmethod
@@ -47,7 +47,7 @@ class Neo4jAddress:
             f"{parts.scheme}://{host}" + (f":{port}" if port is not None else ""),
             unquote(parts.path.strip("/")) or None,
             options.get("label", ()),
-            options.get("name", NAMES),
+            options.get("name", NAME_PROPERTIES),
             options["id"][0] if "id" in options else None,
         )
 

@@ -17,8 +17,8 @@ from harmonium.data.untrusted_server import check_public
 from harmonium.errors import HarmoniumError
 from harmonium.version import __version__
 
-ROWS = 10_000  # in a message, and fetched at a time
-BATCH = 1_000  # facts written in a transaction
+ROWS_PER_MESSAGE = 10_000  # in a message, and fetched at a time
+FACTS_PER_TRANSACTION = 1_000  # facts written in a transaction
 MAX_CELL = 1 << 20  # characters of a name
 CONNECT_SECONDS = 30.0
 
@@ -37,7 +37,7 @@ def read_rows(
         rows: list[list[Any]] = []
         for record in result:
             rows.append([_cell(value, server) for value in record.values()])
-            if len(rows) == ROWS:
+            if len(rows) == ROWS_PER_MESSAGE:
                 yield [json.dumps(rows).encode()]
                 rows = []
         yield [json.dumps(rows).encode()]
@@ -91,7 +91,7 @@ def write_facts(
                 rows.setdefault(relation, []).append(row)
         count = 0
         for relation, facts_of_type in rows.items():
-            for batch in _batches(facts_of_type, BATCH):
+            for batch in _batches(facts_of_type, FACTS_PER_TRANSACTION):
                 count += session.execute_write(_merge, merge_query(server, relation), batch, provenance)
     yield [json.dumps({"written": count, "n_missing": len(missing), "missing": missing[:3]}).encode()]
 
@@ -124,7 +124,7 @@ def _find_nodes(session: Any, address: Neo4jAddress, names: dict[str, str | None
     """identifier -> its value in the database, of the nodes that exist once and have the name that is expected of them."""
     values: dict[str, str | int | None] = {}
     query = nodes_query(address)
-    for batch in _batches(list(names), ROWS):
+    for batch in _batches(list(names), ROWS_PER_MESSAGE):
         ids = [*batch, *([int(name) for name in batch if _is_number(name)] if address.id else [])]
         for identifier, name in session.run(query, {"ids": ids}).values():
             key = str(identifier)
@@ -177,7 +177,7 @@ def _session(address: Neo4jAddress, allow_internal: bool, writes: bool) -> Itera
                 connection_timeout=CONNECT_SECONDS,
                 max_transaction_retry_time=CONNECT_SECONDS,
             ) as driver,
-            driver.session(database=address.database, default_access_mode=mode, fetch_size=ROWS) as session,
+            driver.session(database=address.database, default_access_mode=mode, fetch_size=ROWS_PER_MESSAGE) as session,
         ):
             yield session
     except HarmoniumError:

@@ -26,8 +26,8 @@ from harmonium.runtime.limited_process import Limits, stream
 
 # for a process that holds a few thousand rows at a time: memory, CPU time, answer, and how long a query may take to begin
 LIMITS = Limits(memory=1 << 30, seconds=3600, output=1 << 36, idle=300)
-ADVICE = "ask for less: a query with a LIMIT, or ?label=..."
-LABELS = {"head": "head_name", "tail": "tail_name"}
+ADVICE_TO_ASK_LESS = "ask for less: a query with a LIMIT, or ?label=..."
+LABEL_COLUMN = {"head": "head_name", "tail": "tail_name"}
 
 
 def read(text: str, options: Options) -> Source:
@@ -48,7 +48,9 @@ def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> It
         "parameters": {} if options.query else {"labels": list(address.labels)},
         "allow_internal": options.allow_internal,
     }
-    messages = stream("harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, LIMITS, location, ADVICE)
+    messages = stream(
+        "harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, LIMITS, location, ADVICE_TO_ASK_LESS
+    )
     titles = json.loads(next(messages)[0])
     chosen = choose_variables(titles, options, f"the columns of {location}")
     n_rows = 0
@@ -67,8 +69,8 @@ def _table(rows: list[list[Any]], chosen: dict[str, int]) -> pl.DataFrame:
     columns = {column: [row[position] for row in rows] for column, position in chosen.items()}
     for column in COLUMNS:
         cells = columns[column]
-        if column in LABELS and any(isinstance(cell, list) for cell in cells):
-            columns[LABELS[column]] = [cell[1] if isinstance(cell, list) else None for cell in cells]
+        if column in LABEL_COLUMN and any(isinstance(cell, list) for cell in cells):
+            columns[LABEL_COLUMN[column]] = [cell[1] if isinstance(cell, list) else None for cell in cells]
         columns[column] = [cell[0] if isinstance(cell, list) else cell for cell in cells]
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
 

@@ -22,7 +22,7 @@ import polars as pl
 from harmonium.data.compressed import create_file, strip_compression
 from harmonium.data.formats.format import Format
 from harmonium.data.formats.rdf.annotations import REIFIES
-from harmonium.data.formats.rdf.statements import LABELS, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
+from harmonium.data.formats.rdf.statements import LABEL_PREDICATES, NAME_PREFIX, NAMESPACE, Statements, pyoxigraph
 from harmonium.data.formats.tab_files import split_files
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.names import clean_name
@@ -34,15 +34,15 @@ from harmonium.data.triples import Triples
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.limited_process import Limits, stream
 
-ENDINGS = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
+SUFFIXES = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
-GRAPH = "graph"  # the column of the number of a fact's named graph
+GRAPH_COLUMN = "graph"  # the column of the number of a fact's named graph
 MEMORY = 1 << 28  # bytes for the reader of a small file
 
 
 def read(path: Path, options: Options) -> Source:
-    name, _, files = split_files(path, ENDINGS)
+    name, _, files = split_files(path, SUFFIXES)
     facts = StatementCollector(options)
     arguments = {
         "files": {split: str(file) for split, file in files.items()},
@@ -85,7 +85,7 @@ class StatementCollector(Statements):
         if self.annotations.deferred:  # statements were added one by one
             rows, weights, graphs = self.finish()
             self.weighted = AnnotatedFacts.of([rows.tobytes(), weights.tobytes()], graphs)
-        columns = [*COLUMNS, GRAPH]
+        columns = [*COLUMNS, GRAPH_COLUMN]
         arrays = {split: np.frombuffer(rows, np.int64).reshape(-1, 4) for split, rows in self.rows.items()}
         tables = {split: pl.DataFrame(rows, schema=columns) for split, rows in arrays.items()}
         tables, notes = self.weighted.join(tables)
@@ -138,13 +138,13 @@ class AnnotatedFacts:
         A fact that is only quoted, with a weight, is a fact too.
         """
         if not self.is_any:
-            return {split: table.drop(GRAPH) for split, table in tables.items()}, []
+            return {split: table.drop(GRAPH_COLUMN) for split, table in tables.items()}, []
         assert self.facts is not None, "facts come with the weights of graphs"
         annotated = self.facts
         best = annotated.group_by(*COLUMNS, maintain_order=True).agg(pl.first("split"), pl.max(WEIGHT))
         asserted = pl.concat([table.select(COLUMNS) for table in tables.values()])
         quoted = best.join(asserted, on=COLUMNS, how="anti", maintain_order="left")
-        by_graph = pl.col(GRAPH).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
+        by_graph = pl.col(GRAPH_COLUMN).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
         weighted = {}
         for number, (split, table) in enumerate(tables.items()):
             own = annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("own"))
@@ -194,7 +194,7 @@ def object_term(name: str, label: str | None = None) -> Any:
     return subject(name)
 
 
-SLOTS = {"subject": subject, "predicate": iri, "object": object_term}
+TERM_OF_SLOT = {"subject": subject, "predicate": iri, "object": object_term}
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
@@ -242,7 +242,7 @@ def _statements(
         for i in ids.unique().tolist():
             name, label = vocabulary.ids[i], vocabulary.labels[i]
             if (label != name or "://" in name) and not isinstance(nodes[i], ox.Literal):
-                yield ox.Triple(nodes[i], ox.NamedNode(LABELS[0]), ox.Literal(label))
+                yield ox.Triple(nodes[i], ox.NamedNode(LABEL_PREDICATES[0]), ox.Literal(label))
 
 
 def _in_several_splits(facts: Triples) -> set[tuple[int, ...]]:
@@ -266,7 +266,7 @@ def write_predictions(
         for number, (fact, probability) in enumerate(zip(triples, probabilities, strict=True), start=1):
             node = ox.BlankNode(f"prediction{number}")
             yield ox.Triple(node, ox.NamedNode(f"{RDF}type"), ox.NamedNode(f"{RDF}Statement"))
-            for (slot, write_term), text in zip(SLOTS.items(), fact, strict=True):
+            for (slot, write_term), text in zip(TERM_OF_SLOT.items(), fact, strict=True):
                 yield ox.Triple(node, ox.NamedNode(f"{RDF}{slot}"), write_term(text))
             if probability is not None:
                 yield ox.Triple(node, ox.NamedNode(f"{NAMESPACE}probability"), ox.Literal(float(probability)))
@@ -283,6 +283,6 @@ def _serialize(path: Path, statements: Iterator[Any]) -> None:
 
 
 FORMAT = Format(
-    "rdf", "RDF", "N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3 and JSON-LD.", read=read, suffixes=ENDINGS, write=write,
+    "rdf", "RDF", "N-Triples, Turtle, N-Quads, TriG, RDF/XML, N3 and JSON-LD.", read=read, suffixes=SUFFIXES, write=write,
     written=(".nt", ".ttl", ".nq"), beside=(), table_options=("weight_column",), has_labels=True,
 )  # fmt: skip

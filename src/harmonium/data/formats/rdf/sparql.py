@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from harmonium.data.formats.format import Server
 from harmonium.data.formats.rdf.files import StatementCollector
-from harmonium.data.formats.rdf.statements import LABELS, pyoxigraph
+from harmonium.data.formats.rdf.statements import LABEL_PREDICATES, pyoxigraph
 from harmonium.data.graph import Note
 from harmonium.data.tables.columns import COLUMNS, choose_variables
 from harmonium.data.tables.reading_options import Options
@@ -24,7 +24,7 @@ PREFIX = "sparql:"
 PAGE = 10_000
 RESULTS = "application/sparql-results+json"
 EVERYTHING = "SELECT ?head ?relation ?tail WHERE {{ ?head ?relation ?tail {filter} }} ORDER BY ?head ?relation ?tail"
-FILTER = f"FILTER(!isLiteral(?tail) || ?relation IN ({', '.join(f'<{label}>' for label in LABELS)}))"
+FILTER = f"FILTER(!isLiteral(?tail) || ?relation IN ({', '.join(f'<{label}>' for label in LABEL_PREDICATES)}))"
 
 Page = tuple[list[str], list[dict[str, Any]]]  # variables, rows as in JSON
 

@@ -20,8 +20,8 @@ PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
 CONTENT_ERRORS: tuple[type[Exception], ...] = (RecursionError, *PARSE_ERRORS)
 NAMESPACE = "urn:harmonium:"
 NAME_PREFIX = f"{NAMESPACE}name:"  # of names that are no IRIs
-LABELS = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
-BATCH = 1 << 17  # facts or labels sent at a time
+LABEL_PREDICATES = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
+STATEMENTS_PER_BATCH = 1 << 17  # facts or labels sent at a time
 LINES = 1000  # parsed at a time where bad ones are skipped
 MAX_JSONLD = 1 << 26  # bytes of a file whose keys are looked at
 EXAMPLES, SHOWN = 3, 60  # bad lines shown, and characters of each
@@ -63,7 +63,7 @@ class Statements:
             self.annotations.reified.setdefault(identifier(subject), []).append((fact, split))
         elif isinstance(object, self.ox.Triple) or self._is_reifier(subject):
             self.skipped["statements about statements"] += 1
-        elif is_literal and predicate.value in LABELS:
+        elif is_literal and predicate.value in LABEL_PREDICATES:
             self._add_label(identifier(subject), predicate.value, object)
         elif is_literal and self.literals == "skip":
             self.skipped["literal values (literals=keep makes them entities)"] += 1
@@ -104,7 +104,7 @@ class Statements:
     def _add_label(self, name: str, predicate: str, literal: Any) -> None:
         language = literal.language.split("-")[0] if literal.language else None
         rank = self.languages.index(language) if language in self.languages else len(self.languages)
-        preference = rank, LABELS.index(predicate)
+        preference = rank, LABEL_PREDICATES.index(predicate)
         if name not in self.labels or preference < self.labels[name][0]:
             self.labels[name] = preference, literal.value
 
@@ -155,15 +155,15 @@ def read_files(
             name = "" if isinstance(quad.graph_name, ox.DefaultGraph) else identifier(quad.graph_name)
             graph = name.removeprefix(f"{NAMESPACE}split:")
             statements.add(quad.subject, quad.predicate, quad.object, graph if graph in splits else split, name)
-            if number % BATCH == 0:
+            if number % STATEMENTS_PER_BATCH == 0:
                 yield batch()
     with error_at(", ".join(files.values())):
         rows, weights, graphs = statements.finish()
     yield batch()
     yield [json.dumps({"graphs": list(graphs.items())}).encode(), rows.tobytes(), weights.tobytes()]
     labels = [(name, label) for name, (_, label) in statements.labels.items()]
-    for start in range(0, len(labels), BATCH):
-        yield [json.dumps({"labels": dict(labels[start : start + BATCH])}, ensure_ascii=False).encode()]
+    for start in range(0, len(labels), STATEMENTS_PER_BATCH):
+        yield [json.dumps({"labels": dict(labels[start : start + STATEMENTS_PER_BATCH])}, ensure_ascii=False).encode()]
     yield [json.dumps({"skipped": statements.skipped, "bad_lines": bad_lines.rows()}).encode()]
 
 
@@ -274,10 +274,10 @@ class BadLines:
 
 
 def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
-    """The statements (quads) of a file, by its ending; where it has lines, bad ones are collected if they may be."""
-    ox, ending = pyoxigraph(), strip_compression(path).suffix
-    format = ox.RdfFormat.RDF_XML if ending == ".owl" else ox.RdfFormat.from_extension(ending.removeprefix("."))
-    has_lines = ending in (".nt", ".nq")
+    """The statements (quads) of a file, by its suffix; where it has lines, bad ones are collected if they may be."""
+    ox, suffix = pyoxigraph(), strip_compression(path).suffix
+    format = ox.RdfFormat.RDF_XML if suffix == ".owl" else ox.RdfFormat.from_extension(suffix.removeprefix("."))
+    has_lines = suffix in (".nt", ".nq")
     try:
         with open_bytes(path) as file:
             if has_lines and bad_lines is not None:
