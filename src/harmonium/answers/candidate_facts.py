@@ -24,7 +24,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins
 from harmonium.model.scoring import Scorer
 
-PER_QUESTION = 10  # answers of each question that are candidates
+PER_QUERY = 10  # answers of each query that are candidates
 SCORES_AT_ONCE = 1 << 20  # scores computed at once: 4 MB stay in a processor's cache
 MAX_KEPT = 1 << 24  # scores of one relation and side that are kept rather than computed a second time
 MAX_PAIRS = 1 << 35  # of a head and a tail, over all relations; above that the least likely entities are left out,
@@ -117,7 +117,7 @@ class CandidateSearch:
         search = _RelationSearch(self, relation, given)
         asked = [slot for slot in OTHER if given is None or given[0] is slot]
         n_questions = sum(int(search.sides[slot].is_open.sum()) for slot in asked)
-        per_question = max(PER_QUESTION, -(-2 * wanted // max(1, n_questions)))
+        per_question = max(PER_QUERY, -(-2 * wanted // max(1, n_questions)))
         pairs = [search.best_pairs(slot, per_question, progress) for slot in asked]
         return search.rate(torch.cat(pairs).unique())
 

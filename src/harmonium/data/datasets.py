@@ -64,10 +64,6 @@ def load(
     """
     if isinstance(source, Graph):
         return source
-    if isinstance(source, str | os.PathLike) and folders.is_finished(Path(source)):
-        raise HarmoniumError(
-            f"{source} is a run, not a graph: harmonium.Run.load opens it, and its .graph is the graph"
-        )
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
     graph, is_whole = _read(source, read_with)
     report_reading(graph.reading, graph.notes)
@@ -89,6 +85,10 @@ def _read(source: Any, options: Options) -> tuple[Graph, bool]:
     if (server := registry().server(source)) is not None:
         return _encode(server.read, str(source), options), False
     path = locate(source, options.progress)
+    if path.is_dir() and folders.is_finished(path):
+        raise HarmoniumError(
+            f"{source} is a run, not a graph: harmonium.Run.load opens it, and its .graph is the graph"
+        )
     if path.suffix == graph_file.SUFFIX and path.is_file():
         options.refuse_table_options(path)
         return graph_file.load(path), True

@@ -30,7 +30,7 @@ def set_sizes(patch: pytest.MonkeyPatch, block: int = 1 << 24, in_memory: int = 
     patch.setattr(compressed, "BLOCK", block)
     patch.setattr(growing_column, "IN_MEMORY", in_memory)
     for module in (growing_column, repeats, split_module):
-        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(module, "ROWS_PER_CHUNK", chunk)
 
 
 def lines(count: int, seed: int) -> list[tuple[str, str, str]]:
