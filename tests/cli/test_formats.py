@@ -21,7 +21,7 @@ from harmonium.model.composition import Composition
 GROUP = typer.main.get_command(cli.app).commands
 COMMANDS = {name: command for name, command in GROUP.items() if name != "paper"}
 COMMANDS |= {f"paper {name}": command for name, command in GROUP["paper"].commands.items()}
-WRITES_ONE_FILE = {"demo", "report", "serve"}  # and prints its name
+WITHOUT_FORMAT = {"demo", "mcp", "report", "serve"}  # they write a file or serve
 CALLS = {
     "train": [
         "{space}/family",
@@ -85,7 +85,7 @@ CALLS = {
 
 def test_every_command_that_prints_results_has_a_format() -> None:
     with_format = {name for name, command in COMMANDS.items() if any("--format" in p.opts for p in command.params)}
-    assert with_format == set(COMMANDS) - WRITES_ONE_FILE
+    assert with_format == set(COMMANDS) - WITHOUT_FORMAT
 
 
 @pytest.mark.parametrize("name", CALLS)

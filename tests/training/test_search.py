@@ -171,7 +171,7 @@ def test_every_preset_trains_a_model_that_is_kept_with_its_selection(tmp_path: P
     for preset in presets():
         sizes = ["model.entity_dim=16", "train.epochs=8"]
         searches = Search.read(preset) is not None
-        run = harmonium.train(family(), preset, tmp_path / preset, sizes, minutes=0.05 if searches else None)
+        run = harmonium.train(family(), preset, tmp_path / preset, overrides=sizes, minutes=0.05 if searches else None)
         assert run.config.model.entity_dim == 16 and run.metrics
         loaded = Run.load(tmp_path / preset)
         assert loaded.selection == run.selection and loaded.metrics == run.metrics
@@ -187,7 +187,7 @@ def test_resuming_keeps_the_selection(tmp_path: Path) -> None:
 
     overrides = ["train.checkpoint_every=5", "train.n3=0.01"]
     with pytest.raises(Interrupted, match="harmonium resume"):
-        harmonium.train(family(), "fast", tmp_path / "run", overrides, progress=stop, minutes=0.05)
+        harmonium.train(family(), "fast", tmp_path / "run", overrides=overrides, progress=stop, minutes=0.05)
     resumed = harmonium.resume(tmp_path / "run")
     assert resumed.selection and resumed.selection.minutes == 0.05
     assert Run.load(tmp_path / "run").selection == resumed.selection
