@@ -47,6 +47,9 @@ READ: dict[str, tuple[tuple[int, int, int], dict[str, str]]] = {
     "startNode,relationshipType,endNode": ((0, 1, 2), {}),
     "subject,predicate,object,year,url": ((0, 1, 2), {"year": YEAR, "url": "http://x.y"}),
     "arg1,rel,arg2,score": ((0, 1, 2), {"score": SCORE}),
+    "Prädikat,Objekt,Subjekt,Quelle": ((2, 0, 1), {"Quelle": WIKI}),
+    "尾实体,关系,头实体": ((2, 1, 0), {}),
+    "subject uri,predicate uri,object uri": ((0, 1, 2), {}),
     **{",".join(order): (tuple(map(order.index, "hrt")), {}) for order in permutations("hrt")},  # type: ignore[dict-item]
     **{",".join(order): (tuple(map(order.index, "spo")), {}) for order in permutations("spo")},  # type: ignore[dict-item]
 }
@@ -127,6 +130,24 @@ def test_positions_decide_only_without_titles(tmp_path: Path) -> None:
     with pytest.raises(HarmoniumError, match="the second column, which would be the relation, hardly ever repeats"):
         whole(write(tmp_path / "turned.tsv", turned[0], turned[1:], "\t"))
     assert facts(whole(tmp_path / "turned.tsv", columns="1,3,2")) == FACTS
+    ring = [(f"a{n}", ("next", "before")[n % 2], f"a{(n + 1) % 30}") for n in range(30)]
+    rows = [[head, tail, relation, ""] for head, relation, tail in ring]
+    with pytest.raises(HarmoniumError, match='has names of the entities beside it.*--columns "1,3,2"'):
+        whole(write(tmp_path / "ring.tsv", rows[0], rows[1:], "\t"))
+    rows = [[*fact, ""] for fact in ring]  # a separator at the end of each row
+    assert facts(whole(write(tmp_path / "ends.tsv", rows[0], rows[1:], "\t"))) == ring
+
+
+def test_a_type_that_never_changes_is_in_doubt(tmp_path: Path) -> None:
+    """Gephi writes Type = Directed, and relations as Label."""
+    rows = [[head, tail, "Directed", relation] for head, relation, tail in FACTS]
+    with pytest.raises(HarmoniumError, match="'Type' has one value only.*--columns \"Source,Label,Target\""):
+        whole(write(tmp_path / "edges.csv", ["Source", "Target", "Type", "Label"], rows, ","))
+
+
+def test_the_index_of_a_frame_may_hold_heads() -> None:
+    frame = pandas.DataFrame(FACTS, columns=["head", "relation", "tail"])
+    assert facts(whole(frame.set_index("head"))) == facts(whole(frame.set_index(["head", "relation"]))) == FACTS
 
 
 def test_columns_that_pandas_numbered_are_no_fact(tmp_path: Path) -> None:

@@ -305,12 +305,22 @@ def test_a_weight_that_is_none_is_a_bad_row(tmp_path: Path, source: Source, weig
 
 
 @each_titled
-@pytest.mark.parametrize("weight", ["", " ", None])
+@pytest.mark.parametrize("weight", ["", " ", None, "NA"])
 def test_a_fact_without_a_weight_has_the_weight_1(tmp_path: Path, source: Source, weight: str | None) -> None:
     rows = [(*row, "0.5") for row in GOOD] + [("d", "r", "a", weight)]
     graph = whole(source(tmp_path, (*TITLES, "w"), rows), weight_column="w")
     assert graph.train.weights().tolist() == [0.5] * 5 + [1]
     assert kinds(graph, "no weight")
+
+
+def test_weights_may_have_a_decimal_comma_but_not_all_be_zero() -> None:
+    rows = [
+        {"head": "a", "relation": "r", "tail": "b", "w": "0,5"},
+        {"head": "b", "relation": "r", "tail": "c", "w": 1},
+    ]
+    assert whole(rows, weight_column="w").train.weights().tolist() == [0.5, 1]
+    with pytest.raises(HarmoniumError, match="all facts have the weight 0"):
+        whole([row | {"w": 0} for row in rows], weight_column="w")
 
 
 @each_titled

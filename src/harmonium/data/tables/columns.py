@@ -7,6 +7,7 @@ leave open is decided by what the columns hold, if that is clear. Positions deci
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -46,12 +47,31 @@ FAMILIES: tuple[
     ("entity", "value", ("attribute", "property")),
     ("from", "to", ("relation", "type", "kind", "link")),
     ("start", "end", ("type", "relation")),
+    ("subjekt", "objekt", ("pradikat", "praedikat", "relation", "beziehung")),  # marks of letters are dropped: Prädikat
+    ("kopf", "ende", ("beziehung", "relation")),
+    ("quelle", "ziel", ("beziehung", "relation", "typ")),
+    ("von", "nach", ("beziehung", "relation", "typ")),
+    ("element", "wert", ("eigenschaft", "attribut")),
+    ("sujet", "objet", ("predicat", "relation", "propriete")),
+    ("source", "cible", ("relation", "lien")),
+    ("sujeto", "objeto", ("predicado", "relacion", "propiedad")),
+    ("origen", "destino", ("relacion",)),
+    ("soggetto", "oggetto", ("predicato", "relazione")),
+    ("sujeito", "objeto", ("predicado", "relacao")),
+    ("onderwerp", "object", ("relatie", "predicaat")),
+    ("субъект", "объект", ("предикат", "отношение")),
+    ("主语", "宾语", ("谓语",)),
+    ("主体", "客体", ("谓词", "关系")),
+    ("头实体", "尾实体", ("关系",)),
+    ("主語", "目的語", ("述語",)),
 )
+LANGUAGES = [head for head, _, _ in FAMILIES].index("subjekt")  # where titles that are not English begin
 RELATIONS = (  # titles of a relation in any family, the clearest first
     "relation", "predicate", "property", "relationship", "rel", "pred", "relation_type", "relationship_type", "rel_type",
-    "edge_type", "link_type", "interaction", "verb", "attribute", "edge", "link", "type", "kind", "label",
+    "edge_type", "link_type", "interaction", "verb", "attribute", "edge", "link", "type", "kind", "label", "metaedge",
+    *dict.fromkeys(word for _, _, own in FAMILIES[LANGUAGES:] for word in own if word not in ("relation", "typ")),
 )  # fmt: skip
-FORMS = ("", "_id", "_entity", "_node", "_name", "_label")  # subject, subject_id, ...
+FORMS = ("", "_id", "_entity", "_node", "_name", "_label", "_uri")  # subject, subject_id, ...
 TIMES = {"from", "to", "start", "end"}  # titles that may be those of dates
 REMARKS = {  # titles of columns that are neither head, relation nor tail, unless their family is complete
     "source", "sources", "reference", "references", "ref", "url", "uri", "origin", "provenance", "document", "doc", "file",
@@ -69,13 +89,14 @@ DATE = r"^\d{4}([-/.]\d{1,2}([-/.]\d{1,2})?)?([T ]\d{2}:\d{2}.*)?$|^\d{1,2}[-/.]
 
 
 def title_words(titles: Sequence[object]) -> list[str]:
-    """Titles as they are compared: without case, marks around them (#head, ?s, :START_ID) and kinds of gaps."""
+    """Titles as they are compared: without case, accents, marks around them (#head, ?s, :START_ID) and kinds of gaps."""
     return [_title_word(str(title)) for title in titles]
 
 
 def _title_word(title: str) -> str:
     title = re.sub(r"\([^)]*\)$", "", title.strip()).strip().strip("#?:$<>[]~@").strip()
-    title = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", title)
+    title = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", unicodedata.normalize("NFKD", title))
+    title = "".join(character for character in title if not unicodedata.combining(character))
     return re.sub(r"_(\d)", r"\1", re.sub(r"[\s_-]+", "_", title).casefold())
 
 
@@ -284,6 +305,8 @@ def _chosen_by_user(names: Sequence[str], options: Options, location: str) -> di
 def _by_order(width: int, chosen: dict[str, int], location: str, sample: pl.DataFrame | None) -> tuple[int, int, int]:
     """Head, relation and tail of a table without titles: its three columns, unless another than the second repeats."""
     rest = [position for position in range(width) if position not in chosen.values()]
+    if sample is not None and len(rest) > 3:  # a separator at the end of each row
+        rest = [position for position in rest if position < 3 or Contents.of(sample.to_series(position)).n_rows]
     if len(rest) != 3:
         found = f"found {width} column{'s' * (width != 1)}, expected 3: head, relation, tail"
         raise _doubt(location, found, [str(n) for n in range(1, width + 1)], sample, rest)
@@ -291,11 +314,29 @@ def _by_order(width: int, chosen: dict[str, int], location: str, sample: pl.Data
     if sample is not None and len(sample) >= ENOUGH:
         contents = [Contents.of(sample.to_series(position)) for position in rest]
         fewest = min(contents[0].n_distinct, contents[2].n_distinct)
+        numbers = [str(n) for n in range(1, width + 1)]
+        if (order := _order_of_shared_names(sample, rest)) != rest:
+            reason = "the second column, which would be the relation, has names of the entities beside it"
+            raise _doubt(location, reason, numbers, sample, order)
         if contents[1].n_distinct > contents[1].n_rows / 2 and 1 < fewest <= contents[1].n_rows / 5:
-            numbers = [str(n) for n in range(1, width + 1)]
             reason = "the second column, which would be the relation, hardly ever repeats, but another one does"
-            raise _doubt(location, reason, numbers, sample, rest)
+            is_third = fewest == contents[2].n_distinct
+            raise _doubt(
+                location, reason, numbers, sample, (head, tail, relation) if is_third else (relation, head, tail)
+            )
     return head, relation, tail
+
+
+def _order_of_shared_names(sample: pl.DataFrame, columns: Sequence[int]) -> Sequence[int]:
+    """Head, relation and tail: two columns that share names are entities; if the first and third share none, the
+    relation is one of these."""
+    first, second, third = (set(sample.to_series(position).drop_nulls().to_list()) for position in columns)
+    for other, rest, order in ((first, third, (0, 2, 1)), (third, first, (1, 0, 2))):
+        shared = len(second & other)
+        is_few = len(rest) * 2 < len(second)
+        if is_few and not first & third and not second & rest and 5 * shared > min(len(second), len(other)):
+            return [columns[i] for i in order]
+    return columns
 
 
 def _by_title(
@@ -323,6 +364,7 @@ def _by_title(
                 f"two families of titles: {_shown(names, best[0].positions)}, and {_shown(names, rivals[0].positions)}"
             )
             raise _doubt(location, reason, names, sample, best[0].positions)
+        _refuse_constant_type(matches[0].positions, names, words, contents, location, sample)
         return matches[0].positions
     usable = [i for i in range(len(words)) if i not in taken and words[i] != "split" and words[i] not in LABEL_COLUMNS]
     mixed = _mixed([words[i] for i in usable]) if len(usable) == 3 else None
@@ -337,6 +379,26 @@ def _by_title(
         ):
             return head, relation, tail
     return _by_elimination(names, words, usable, contents, location, sample)
+
+
+def _refuse_constant_type(
+    positions: tuple[int, int, int],
+    names: Sequence[str],
+    words: Sequence[str],
+    contents: Sequence[Contents | None],
+    location: str,
+    sample: pl.DataFrame | None,
+) -> None:
+    """Doubt where all rows have one type and another column may be the relation (Gephi: Type is Directed)."""
+    head, relation, tail = positions
+    found = contents[relation]
+    if words[relation] not in ("type", "kind", "typ") or found is None or found.n_rows < ENOUGH or found.n_distinct > 1:
+        return
+    for i, word in enumerate(words):
+        other = contents[i]
+        if i != relation and word in RELATION_TITLES and other and 1 < other.n_distinct <= other.n_rows / 2:
+            reason = f"the column '{names[relation]}' has one value only, '{names[i]}' has {other.n_distinct:,}"
+            raise _doubt(location, reason, names, sample, (head, i, tail))
 
 
 def _by_elimination(
@@ -419,7 +481,7 @@ def _label_columns(words: Sequence[str], facts: Sequence[int]) -> dict[str, int]
     """The columns of splits and labels in a header, but for those of the facts."""
     columns = {"split": words.index("split")} if "split" in words else {}
     for label_column, fact in zip(LABEL_COLUMNS, facts, strict=True):
-        base = re.sub(r"_(id|entity|node|name|label)$", "", words[fact])
+        base = re.sub(rf"({'|'.join(FORMS[1:])})$", "", words[fact])
         known = [word for word in (label_column, f"{base}_name", f"{base}_label") if word in words]
         positions = [position for position in map(words.index, known) if position not in facts]
         if positions:

@@ -62,6 +62,10 @@ def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
     weights = [triples.weight for triples in splits.values() if triples.weight is not None and len(triples)]
     if not weights:
         return []
+    if not any(bool(weight.any()) for weight in weights):
+        raise HarmoniumError(
+            "all facts have the weight 0, so there is nothing to learn; is it the right weight column?"
+        )
     low, high = min(float(weight.min()) for weight in weights), max(float(weight.max()) for weight in weights)
     text = f"facts have weights from {low:g} to {high:g}: training and evaluation count them accordingly"
     return [Note(text, "weights", "", sum(map(len, weights)))]

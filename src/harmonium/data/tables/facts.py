@@ -297,7 +297,10 @@ def usable_rows(
     }
     if WEIGHT in table.columns:
         texts = table[WEIGHT].cast(pl.String).str.strip_chars(BLANKS)
-        is_missing = texts.is_null() | (texts == "")
+        is_missing = (
+            texts.is_null() | (texts == "") | texts.str.to_lowercase().is_in(("na", *PLACEHOLDERS))
+        ).fill_null(True)
+        texts = texts.str.replace(r"^(\d*),(\d+)$", "$1.$2")  # 0,5
         weights = pl.select(pl.when(is_missing).then(1.0).otherwise(texts.cast(pl.Float64, strict=False))).to_series()
         reason = f"the weight (column '{titles.get(WEIGHT, WEIGHT)}') is not a finite number, 0 or more"
         for row in (~(weights.is_finite() & (weights >= 0))).fill_null(True).arg_true().to_list():

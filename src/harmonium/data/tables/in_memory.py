@@ -62,6 +62,8 @@ def to_frame(data: Any) -> pl.DataFrame | None:
         return data
     module = type(data).__module__.partition(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
+        if len(data.columns) < len(COLUMNS) and any(name is not None for name in data.index.names):
+            data = data.reset_index()  # head, or head and relation, are the index
         names = [str(name) for name in data.columns]
         return _from_columns(names, [_pandas_cells(data.iloc[:, position]) for position in range(len(names))])
     if module == "pyarrow" and hasattr(data, "column_names"):
