@@ -207,7 +207,6 @@ def test_passes_of_the_cross_entropy(queries, candidates, padding, smoothing, ra
     measured = triton_cross_entropy.score_rows(ours, core, target, candidates, smoothing)
     for value, reference in zip(measured, expected, strict=True):
         torch.testing.assert_close(value.cpu().double(), reference, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ours[0, :, :candidates].cpu().double(), exact[0, :, :candidates], rtol=1e-5, atol=1e-5)
     arguments = scale, candidates, smoothing
     weights = triton_cross_entropy.weigh_rows(ours, measured[1], target, *arguments, torch.float32)
     reference = cross_entropy.weigh_rows(exact, expected[1], target.cpu(), scale.cpu(), *arguments[1:], torch.float64)

@@ -77,6 +77,12 @@ class Graph(Displayed):
         return len(self.relations)
 
     @cached_property
+    def n_train_queries(self) -> int:
+        """The distinct queries (head, relation, ?) and (?, relation, tail) that training facts answer."""
+        known, n = (self.train.head, self.train.tail), self.n_relations
+        return sum(len((entity * n + self.train.relation).unique()) for entity in known)
+
+    @cached_property
     def literals(self) -> Literals:
         """Which entities are numbers or dates, and which relations have them as tails; found once."""
         return Literals.infer(self)

@@ -6,10 +6,11 @@ g = softmax - truth of the scores reaches everything else through the tensors G_
 
     M_k = G_k E    dv_0 = M_0    dv_k = 2 sum_l N_kl M_l    dN_kl = M_k.v_l    dE = G_0'v_0 + sum_l G_l'(2 sum_k N_kl v_k)
 
-so N multiplies vectors, never (rank, queries, candidates) tensors, and the cost is 3 (1 + rank) matrix products. Those
-tensors exist for one block of queries at a time; the products are kept for the backward pass where they are few and
-computed again otherwise. In training the operands of the products are bfloat16 where the hardware multiplies such numbers;
-their sums are float32, which a CPU rounds to bfloat16 as well.
+Answers to one query share its scores: with answers a of weights w_a its loss is (sum w_a) log Z - sum w_a s_a, and
+g = (sum w_a) softmax - w. N multiplies vectors, never (rank, queries, candidates) tensors, and the cost is 3 (1 + rank)
+matrix products. Those tensors exist for one block of queries at a time; the products are kept for the backward pass where
+they are few and computed again otherwise. In training the operands of the products are bfloat16 where the hardware
+multiplies such numbers; their sums are float32, which a CPU rounds to bfloat16 as well.
 """
 
 from collections.abc import Iterator
@@ -35,50 +36,64 @@ def cross_entropy(
     target: Tensor,
     smoothing: float = 0.0,
     weights: Tensor | None = None,
+    query_of: Tensor | None = None,
 ) -> Tensor:
-    """The mean over queries; vectors (1 + rank, m, d), N (rank, rank), candidates (n, d), target (m,): the true ones.
+    """The mean over answers; vectors (1 + rank, q, d), N (rank, rank), candidates (n, d), target (m,): the answers.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one. The loss of
-    a query is multiplied by its weight (m,), where there are any.
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
+    answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
+    by default answer and query have the same position.
     """
     shares = vectors.new_full((len(target),), 1 / len(target)) if weights is None else weights / len(target)
-    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing, shares)  # type: ignore[no-untyped-call]
+    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing, shares, query_of)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, core: Tensor, candidates: Tensor, target: Tensor, smoothing: float, shares: Tensor
+        ctx: Any,
+        vectors: Tensor,
+        core: Tensor,
+        candidates: Tensor,
+        target: Tensor,
+        smoothing: float,
+        shares: Tensor,
+        query_of: Tensor | None,
     ) -> Tensor:
         dtype = operand_dtype(vectors, len(candidates))
         operand = _pad_rows(candidates, dtype)
-        loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(len(target))
+        loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(vectors.shape[1])
         kept: list[Tensor] = []
         keeps = vectors.shape[:2].numel() * len(operand) <= KEPT[vectors.device.type]
         for part in _query_blocks(vectors, len(operand)):
+            answers, row = _answers_of(part, query_of)
             products = _multiply(vectors[:, part].to(dtype), operand)
-            loss[part], log_normaliser[part] = score_rows(products, core, target[part], len(candidates), smoothing)
+            loss[answers], log_normaliser[part] = score_rows(
+                products, core, target[answers], len(candidates), smoothing, row
+            )
             if keeps:
                 kept.append(products)
         ctx.smoothing, ctx.n_candidates = smoothing, len(candidates)
+        ctx.query_of = query_of
         ctx.save_for_backward(vectors, core, operand, target, shares, log_normaliser, *kept)
         return loss @ shares
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None]:
         vectors, core, operand, target, shares, log_normaliser, *kept = ctx.saved_tensors
         n, scale = ctx.n_candidates, g * shares
         mixed = mix_directions(core, vectors, operand.dtype)
         moments: list[Tensor] = []  # M, by blocks of queries
         dcandidates = None
         for number, part in enumerate(_query_blocks(vectors, len(operand))):
+            answers, row = _answers_of(part, ctx.query_of)
             products = kept[number] if kept else _multiply(vectors[:, part].to(operand.dtype), operand)
             if not kept:
-                score_rows(products, core, target[part], n, ctx.smoothing)
+                score_rows(products, core, target[answers], n, ctx.smoothing, row)
             weights = weigh_rows(
-                products, log_normaliser[part], target[part], scale[part], n, ctx.smoothing, operand.dtype
+                products, log_normaliser[part], target[answers], scale[answers], n, ctx.smoothing, operand.dtype, row
             ).flatten(0, 1)  # G (1 + rank) * b rows
             moments.append(_matmul(weights, operand).view(len(vectors), -1, vectors.shape[-1]))
             if ctx.needs_input_grad[2]:
@@ -90,6 +105,7 @@ class _CrossEntropy(torch.autograd.Function):
             mix_directions(core, moment, moment.dtype),
             dcore,
             None if dcandidates is None else dcandidates[:n],
+            None,
             None,
             None,
             None,
@@ -105,13 +121,14 @@ def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
 
 
 def score_rows(
-    products: Tensor, core: Tensor, target: Tensor, n_candidates: int, smoothing: float
+    products: Tensor, core: Tensor, target: Tensor, n_candidates: int, smoothing: float, row: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(b,) each: the loss and the log of the sum of exponentials; the scores replace products[0] of (1 + rank, b, n).
+    """The loss of each answer, and of each query the log of the sum of exponentials.
 
-    Columns from n_candidates on are padding.
+    What `weigh_rows` needs replaces products[0] of products (1 + rank, b, n), whose columns from n_candidates on are
+    padding. `row` is the query of each answer; default: that at its position.
     """
-    if products.is_cuda and products.dtype == torch.float32 and has_triton():
+    if row is None and products.is_cuda and products.dtype == torch.float32 and has_triton():
         from harmonium.kernels import triton_cross_entropy
 
         return triton_cross_entropy.score_rows(products, core, target, n_candidates, smoothing)
@@ -119,9 +136,12 @@ def score_rows(
         directions = products[1:].flatten(1)
         products[0] += ((core @ directions) * directions).sum(0).view_as(products[0])
     scores = products[0, :, :n_candidates]
-    log_normaliser = scores.logsumexp(1)
-    loss = log_normaliser - (1 - smoothing) * scores.gather(1, target[:, None])[:, 0]
-    return loss - smoothing * scores.mean(1) if smoothing else loss, log_normaliser
+    truth = scores.gather(1, target[:, None])[:, 0] if row is None else scores[row, target]
+    mean = scores.mean(1) if smoothing else 0
+    largest = scores.amax(1)
+    log_normaliser = scores.sub_(largest[:, None]).exp_().sum(1).log_().add_(largest)
+    shared = log_normaliser - smoothing * mean
+    return (shared if row is None else shared[row]) - (1 - smoothing) * truth, log_normaliser
 
 
 def weigh_rows(
@@ -132,19 +152,25 @@ def weigh_rows(
     n_candidates: int,
     smoothing: float,
     dtype: torch.dtype,
+    row: Tensor | None = None,
 ) -> Tensor:
-    """(1 + rank, b, n): G, the gradient of the sum of scale (b,) times the losses, from what `score_rows` left."""
-    if products.is_cuda and products.dtype == torch.float32 and has_triton():
+    """(1 + rank, b, n): G, the gradient of the sum of scale (m,) times the losses, from what `score_rows` left."""
+    if row is None and products.is_cuda and products.dtype == torch.float32 and has_triton():
         from harmonium.kernels import triton_cross_entropy
 
         return triton_cross_entropy.weigh_rows(products, log_normaliser, target, scale, n_candidates, smoothing, dtype)
-    weights = torch.empty_like(products, dtype=dtype)
-    g = (products[0] - log_normaliser[:, None]).exp_()
-    if smoothing:
-        g -= smoothing / n_candidates
+    g = products[0]  # exponentials, of which one is kept for both passes: the slowest thing here beside the products
     g[:, n_candidates:] = 0
-    g.scatter_add_(1, target[:, None], g.new_full((len(g), 1), smoothing - 1))
-    weights[0] = g.mul_(scale[:, None])
+    row = torch.arange(len(g), device=g.device) if row is None else row
+    total = scale.new_zeros(len(g)).index_add_(0, row, scale)[:, None]
+    g.mul_(total / g.sum(1, keepdim=True))
+    if smoothing:
+        g[:, :n_candidates] -= total * (smoothing / n_candidates)
+    g.index_put_((row, target), (smoothing - 1) * scale, accumulate=True)
+    if len(products) == 1:
+        return products.to(dtype)
+    weights = torch.empty_like(products, dtype=dtype)
+    weights[0] = g
     torch.mul(products[1:], g, out=weights[1:])
     return weights
 
@@ -155,6 +181,14 @@ def _query_blocks(vectors: Tensor, n_candidates: int) -> Iterator[slice]:
     n_blocks = max(1, -(-n_queries * count * n_candidates // PRODUCTS_AT_ONCE[vectors.device.type]))
     size = max(1, -(-n_queries // n_blocks))
     return (slice(start, min(start + size, n_queries)) for start in range(0, n_queries, size))
+
+
+def _answers_of(part: slice, query_of: Tensor | None) -> tuple[slice, Tensor | None]:
+    """The answers to a block of queries, and the query of each within the block; None: that at its position."""
+    if query_of is None:
+        return part, None
+    first, last = torch.searchsorted(query_of, torch.tensor([part.start, part.stop], device=query_of.device)).tolist()
+    return slice(first, last), query_of[first:last] - part.start
 
 
 def _pad_rows(candidates: Tensor, dtype: torch.dtype) -> Tensor:

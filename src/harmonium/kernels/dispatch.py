@@ -59,15 +59,17 @@ def cross_entropy(
     target: Tensor,
     smoothing: float = 0.0,
     weights: Tensor | None = None,
+    query_of: Tensor | None = None,
 ) -> Tensor:
-    """The mean cross-entropy of the true candidate, target (sum of b,), of each query of all slot maps against all.
+    """The mean cross-entropy of answers, target (m,), to the queries of all slot maps against all candidates.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the true one. The loss of
-    a query is multiplied by its weight (sum of b,), where there are any.
+    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
+    answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
+    by default each query has one.
     """
     if _fastest == "reference":
-        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing, weights)
-    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing, weights)
+        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing, weights, query_of)
+    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing, weights, query_of)
 
 
 def sampled_scores(

@@ -22,12 +22,14 @@ def cross_entropy(
     target: Tensor,
     smoothing: float,
     weights: Tensor | None = None,
+    query_of: Tensor | None = None,
 ) -> Tensor:
-    """The mean cross-entropy of the true candidates, target (sum of b,), against all candidates (n, slot_dim).
+    """The mean cross-entropy of answers, target (m,), against all candidates (n, slot_dim).
 
-    The loss of a query is multiplied by its weight (sum of b,), where there are any.
+    The loss of an answer is multiplied by its weight (m,), where there are any; `query_of` (m,) is its query.
     """
     scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
+    scores = scores if query_of is None else scores[query_of]
     return weighted_cross_entropy(scores, target, smoothing, weights)
 
 

@@ -50,14 +50,15 @@ def cross_entropy(
     target: Tensor,
     smoothing: float,
     weights: Tensor | None = None,
+    query_of: Tensor | None = None,
 ) -> Tensor:
-    """The mean cross-entropy, weighted if there are weights, of the true candidates (sum of b,) of all slot maps."""
+    """The mean cross-entropy, weighted if there are weights, of the answers (m,) to the queries of all slot maps."""
     if not can_share(form, slot_maps[0]):
         scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
-        return weighted_cross_entropy(scores, target, smoothing, weights)
+        return weighted_cross_entropy(scores if query_of is None else scores[query_of], target, smoothing, weights)
     vectors = torch.cat([query_vectors(form, slot_map) for slot_map in slot_maps], dim=1)  # (1 + rank, m, slot_dim)
     core = vectors.new_zeros(0, 0) if form.core is None else form.core
-    return projected_cross_entropy(vectors, core, candidates, target, smoothing, weights)
+    return projected_cross_entropy(vectors, core, candidates, target, smoothing, weights, query_of)
 
 
 def sampled_scores(

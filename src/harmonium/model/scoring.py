@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -174,8 +174,14 @@ class EmbeddingScorer(Scorer):
         entity, relation = self.entity_vectors.longest, torch.linalg.vector_norm(self.relations, dim=-1).max()
         return {Slot.HEAD: entity, Slot.RELATION: relation, Slot.TAIL: entity}
 
-    def for_batch(self, batch: Triples, dropout: QueryDropout | None = None) -> BatchScorer:
-        return BatchScorer(self, batch, dropout)
+    def for_batch(
+        self, batch: Triples, dropout: QueryDropout | None = None, queries: SharedQueries | None = None
+    ) -> BatchScorer:
+        return BatchScorer(self, batch, dropout, queries)
+
+    def with_inverse_relations(self) -> EmbeddingScorer:
+        """Reciprocal relations as relations of their own: (tail, r + n_relations, head) is (head, r, tail) turned round."""
+        return replace(self, reciprocal=False)
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
         """How candidates for the open slot become composed vectors."""
@@ -254,14 +260,34 @@ class EmbeddingScorer(Scorer):
                 yield Comparison(start, values, zero, zero)
 
 
+class SharedQueries(NamedTuple):
+    """Which facts of a batch answer the same query. Each fact answers one: for its tail, or for its head."""
+
+    of_fact: Tensor  # (b,): the query that a fact answers, ascending
+    first: Tensor  # (q,): the first fact that answers each query
+    tails: int  # facts that answer a query for a tail; they stand before those that answer one for a head
+
+    def slots(self) -> dict[Slot, Tensor]:
+        """By the open slot, a fact of each query."""
+        n_tails = int((self.first < self.tails).sum())
+        parts = {Slot.TAIL: self.first[:n_tails], Slot.HEAD: self.first[n_tails:]}
+        return {slot: facts for slot, facts in parts.items() if len(facts)}
+
+
 class BatchScorer:
     """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size.
 
     Dropout is on the queries alone: `head`, `relation` and `tail` are whole, for regularisers.
     """
 
-    def __init__(self, scorer: EmbeddingScorer, batch: Triples, dropout: QueryDropout | None = None) -> None:
-        self.scorer, self.batch, self.dropout = scorer, batch, dropout
+    def __init__(
+        self,
+        scorer: EmbeddingScorer,
+        batch: Triples,
+        dropout: QueryDropout | None = None,
+        queries: SharedQueries | None = None,
+    ) -> None:
+        self.scorer, self.batch, self.dropout, self.queries = scorer, batch, dropout, queries
         self.composition, self.form, self.entity_vectors = scorer.composition, scorer.form, scorer.entity_vectors
         self.relations, self.n_relations, self.reciprocal = scorer.relations, scorer.n_relations, scorer.reciprocal
 
@@ -333,9 +359,12 @@ class BatchScorer:
     def entity_cross_entropy(self, smoothing: float = 0.0, answer_weights: Tensor | None = None) -> Tensor:
         """The mean cross-entropy of the true tails, then heads against all entities (see `dispatch.cross_entropy`).
 
-        Each query counts with the weight of its fact and, where given, times that of its answer, (2b,).
+        Each counts with the weight of its fact and, where given, times that of its answer, (2b,). With shared queries a
+        fact gives its tail or its head, so there are b answers.
         """
         batch, entities = self.batch, self._gather_once()
+        if self.queries is not None:
+            return self._shared_cross_entropy(self.queries, entities, smoothing, answer_weights)
         if self.reciprocal and self.dropout is None:  # both sides are tail queries
             slot_dim = self.entity_rows.shape[-1]
             maps = [SlotMap(self.composition, Slot.TAIL, self.entity_rows, self.relation_rows, slot_dim)]
@@ -346,6 +375,17 @@ class BatchScorer:
         if answer_weights is not None:
             weights = answer_weights if weights is None else weights * answer_weights
         return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights)
+
+    def _shared_cross_entropy(
+        self, queries: SharedQueries, entities: Tensor, smoothing: float, answer_weights: Tensor | None
+    ) -> Tensor:
+        """The mean cross-entropy of the answers to shared queries."""
+        batch, weights = self.batch, self.weights(1)
+        maps = [self.slot_map(slot).select(facts) for slot, facts in queries.slots().items()]
+        target = torch.cat([batch.tail[: queries.tails], batch.head[queries.tails :]])
+        if answer_weights is not None:
+            weights = answer_weights if weights is None else weights * answer_weights
+        return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights, queries.of_fact)
 
     def relation_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
         """The mean cross-entropy of the true relations against all relation vectors; each fact counts with its weight.

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
-from harmonium.model.scoring import BatchScorer
+from harmonium.model.scoring import BatchScorer, SharedQueries
 from harmonium.training.negatives import true_then_negatives
 
 ContrastiveLoss = Callable[[Tensor, float], Tensor]
@@ -107,7 +107,10 @@ def answer_weights(train: Triples, n_entities: int, share: float) -> Tensor | No
     return 1 - share + share * frequency / frequency.max()
 
 
-def query_weights(weights: Tensor, batch: Triples) -> Tensor:
-    """(2b,): the weights of the true tails, then heads, with mean one."""
-    of_answers = weights[torch.cat([batch.tail, batch.head])]
+def query_weights(weights: Tensor, batch: Triples, queries: SharedQueries | None = None) -> Tensor:
+    """(2b,): the weights of the true tails, then heads, with mean one; with shared queries (b,), a tail or head each."""
+    tails, heads = slice(0, len(batch)), slice(0, len(batch))
+    if queries is not None:
+        tails, heads = slice(0, queries.tails), slice(queries.tails, len(batch))
+    of_answers = weights[torch.cat([batch.tail[tails], batch.head[heads]])]
     return of_answers / of_answers.mean()

@@ -43,7 +43,7 @@ class TrainingState:
         self.generator = torch.Generator(device).manual_seed(settings.seed)
         self.training_step = TrainingStep(model, train, settings, self.generator)
         self.epoch, self.steps_in_epoch, self.finished = 1, 0, False
-        self.epoch_loss = torch.zeros((), device=device)  # summed over the triples of the epoch so far
+        self.epoch_loss = torch.zeros((), device=device)  # summed over the batches of the epoch so far
         self.epoch_generator = self.generator.get_state()  # at the start of the epoch, to draw its order again
         self.history, self.best = History(), -math.inf
         self.best_model: dict[str, Tensor] | None = None
@@ -71,27 +71,30 @@ class TrainingState:
         )
 
     def batches(self) -> Sequence[Tensor]:
-        """The remaining batches of this epoch, as positions (b,) of training triples."""
+        """The remaining batches of this epoch (`TrainingStep.epoch_batches`)."""
         state = self.generator.get_state()
         if self.steps_in_epoch:
             self.generator.set_state(self.epoch_generator)
         else:
             self.epoch_generator = state
-        order = torch.randperm(len(self.train), generator=self.generator, device=self.train.head.device)
+        batches = self.training_step.epoch_batches(self.generator)
         if self.steps_in_epoch:
             self.generator.set_state(state)
-        order = self.training_step.arrange_batches(order)
-        return torch.split(order, self.settings.batch_size)[self.steps_in_epoch :]
+        return batches[self.steps_in_epoch :]
 
     def end_step(self, loss: Tensor, size: int) -> None:
-        """Count a step of `size` triples and its loss."""
+        """Count a step of this size and its loss."""
         self.epoch_loss += loss * size
         self.steps_in_epoch += 1
 
     def end_epoch(self) -> dict[str, Any]:
         """Check that training is sound, add a row of history."""
         self.check()
-        row = {"epoch": self.epoch, "loss": self.epoch_loss.item() / len(self.train), "seconds": self.seconds}
+        row = {
+            "epoch": self.epoch,
+            "loss": self.epoch_loss.item() / self.training_step.epoch_size,
+            "seconds": self.seconds,
+        }
         self.history.rows.append(row)
         return row
 

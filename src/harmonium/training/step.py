@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -19,13 +20,14 @@ from harmonium.kernels.precision import matmul_precision
 from harmonium.model.dropout import QueryDropout
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.model.scoring import BatchScorer
+from harmonium.model.scoring import BatchScorer, SharedQueries
 from harmonium.runtime import torchrun
 from harmonium.runtime.distributed import World
 from harmonium.training.entity_store import HostStore, make_entity_store
 from harmonium.training.losses import answer_weights, contrastive_loss, contrastive_scores, find_loss, query_weights
 from harmonium.training.negatives import count_groups, draw_negatives, expand_groups, true_then_negatives
 from harmonium.training.optimisers import make_optimiser, make_row_optimiser, scheduled_rate
+from harmonium.training.query_batches import QueryBatches
 from harmonium.training.regularisers import regularisation
 
 
@@ -37,6 +39,7 @@ class StepSample(NamedTuple):
     batch: Triples
     negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
     weight: float  # fraction of the whole batch in this process
+    queries: SharedQueries | None = None  # which facts of the batch answer the same query; None: each asks both sides
 
     def sides(self) -> list[StepSample]:
         """Heads and tails as two samples."""
@@ -69,6 +72,9 @@ class TrainingStep:
             self.replay = CudaGraphReplay()
         self.answer_weights = answer_weights(train, model.n_entities, settings.frequency_weight)
         self.warm_up_steps = 3  # before the CUDA graph is captured
+        self.query_batches = None
+        if shares_queries(model, settings, device):
+            self.query_batches = QueryBatches(train, model.n_relations, model.reciprocal)
         self.sorts_by_relation = sorts_by_relation(model, settings, device)
         self.relation_capacity = model.n_relations  # distinct relations that a step has space for
         self.sampled_ahead: tuple[Tensor, StepSample, Tensor] | None = None  # index, sample, generator state before it
@@ -111,6 +117,18 @@ class TrainingStep:
 
     # A step ----------------------------------------------------------------------------------------------------------
 
+    def epoch_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
+        """The batches of an epoch in random order: positions of training facts, or of answers to whole queries."""
+        if self.query_batches is not None:
+            return torch.split(self.query_batches.order(generator), 2 * self.settings.batch_size)
+        order = torch.randperm(len(self.train), generator=generator, device=self.train.head.device)
+        return torch.split(self.arrange_batches(order), self.settings.batch_size)
+
+    @property
+    def epoch_size(self) -> int:
+        """The positions of all batches of an epoch."""
+        return len(self.train) if self.query_batches is None else self.query_batches.n_answers
+
     def arrange_batches(self, order: Tensor) -> Tensor:
         """The order of an epoch, each batch sorted by relation where scoring works relation by relation.
 
@@ -133,7 +151,7 @@ class TrainingStep:
         return torch.cat([batches.gather(1, positions).flatten(), rest])
 
     def __call__(self, index: Tensor, next_index: Tensor | None = None) -> Tensor:
-        """Update the parameters by the training triples at index (b,); returns the loss.
+        """Update the parameters by a batch of an epoch, index (b,); returns the loss.
 
         With the index of the next step, its rows are read ahead from host memory.
         """
@@ -171,7 +189,7 @@ class TrainingStep:
         """Compute the gradients of what a step minimises; returns the mean loss of its queries."""
         self.optimiser.zero_grad(set_to_none=True)
         loss = sample.weight * self.loss(sample, rows)
-        queries = batch_size * (1 if self.settings.alternate_sides else 2)
+        queries = batch_size * (1 if self.settings.alternate_sides or sample.queries else 2)
         torch.autograd.backward(loss if self.settings.reduction == "mean" else loss * queries)
         return loss.detach()
 
@@ -191,9 +209,11 @@ class TrainingStep:
         """What a step minimises; rows (m, entity_dim) are the vectors of the sample's entities, default: the table."""
         form, settings = self.model.form, self.settings
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
-            scorer = self.model.scorer(rows, sample.relation_ids).for_batch(sample.batch, self._dropout(self.generator))
+            scorer = self._scorer(sample, rows)
         if settings.loss == "full":
-            weights = None if self.answer_weights is None else query_weights(self.answer_weights, sample.batch)
+            weights = None
+            if self.answer_weights is not None:
+                weights = query_weights(self.answer_weights, sample.batch, sample.queries)
             return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing, weights), scorer)
 
         weights = scorer.weights(len(sample.negatives))
@@ -207,6 +227,12 @@ class TrainingStep:
         else:
             loss = contrast(contrastive_scores(scorer, sample.negatives), slice(None))
         return self._regularise(loss, scorer)
+
+    def _scorer(self, sample: StepSample, rows: Tensor | None) -> BatchScorer:
+        scorer = self.model.scorer(rows, sample.relation_ids)
+        if sample.queries is not None:
+            return scorer.with_inverse_relations().for_batch(sample.batch, queries=sample.queries)
+        return scorer.for_batch(sample.batch, self._dropout(self.generator))
 
     def _regularise(self, loss: Tensor, scorer: BatchScorer) -> Tensor:
         """The loss plus the regularisers and auxiliary losses that have a weight."""
@@ -226,7 +252,10 @@ class TrainingStep:
     # Sampling --------------------------------------------------------------------------------------------------------
 
     def draw_sample(self, index: Tensor) -> StepSample:
-        """Draw the negatives of the training triples at index (b,)."""
+        """The facts of a batch of an epoch, and their negatives."""
+        if self.query_batches is not None:
+            batch, queries = self.query_batches.batch(index)
+            return StepSample(None, None, batch, {}, 1.0, queries)
         batch = self.train[index]
         negatives: dict[Slot, Tensor] = {}
         entity_ids, relation_ids, weight = None, None, 1.0
@@ -321,6 +350,12 @@ def sorts_by_relation(model: GradientGraph, settings: TrainConfig, device: torch
     uses_all_relations = settings.loss == "full" or settings.relation_prediction
     drops = settings.vector_dropout or settings.composed_dropout  # then queries of a relation differ
     return device.type == "cuda" and model.composition.by_relation and not uses_all_relations and not drops
+
+
+def shares_queries(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
+    """Whether batches are of whole queries: against all entities on a CPU (a CUDA graph needs the same sizes each time)."""
+    drops = settings.vector_dropout or settings.composed_dropout  # then equal queries have unequal masks
+    return settings.loss == "full" and device.type == "cpu" and not drops
 
 
 def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.device) -> None:

@@ -29,25 +29,27 @@ UPDATE_PASSES = 6  # reads and writes of a parameter, its gradient and its optim
 def epoch_seconds(config: Config, graph: Graph, device: str) -> float:
     """The nominal seconds of an epoch.
 
-    Each fact asks for its head and for its tail. A query is compared with all entities or with its negatives:
-    two operations per coordinate and pass, and a softmax over the scores. A dense optimiser updates every vector in
-    every step.
+    Each fact asks for its head and for its tail; against all entities on a CPU equal queries count once
+    (query_batches.py). A query is compared with all entities or with its negatives: two operations per coordinate and
+    pass, and a softmax over the scores. A dense optimiser updates every vector in every step.
     """
     model, train, speed = config.model, config.train, SPEEDS[device]
     facts, steps = len(graph.train), math.ceil(len(graph.train) / train.batch_size)
     queries, composition = 2 * facts, find_composition(model.composition)
+    if train.loss == "full" and device == "cpu" and not (train.vector_dropout or train.composed_dropout):
+        queries = graph.n_train_queries
     width = composition.dim(model.entity_dim, model.relation_dim or composition.relation_dim(model.entity_dim))
     factors = 1 + (model.rank or width) if model.harmony else 1  # of the products with W
     candidates = graph.n_entities if train.loss == "full" else 1 + train.negatives
     relations = 2 * graph.n_relations if train.relation_prediction else 0
-    products = candidates * model.entity_dim * factors + relations * width + width
+    products = candidates * model.entity_dim * factors + width
     gathered = 0 if train.loss == "full" else 2 * facts * train.negatives * model.entity_dim / train.negative_group_size
     used = 2 * (train.batch_size + train.negatives * math.ceil(train.batch_size / train.negative_group_size))
     updated = graph.n_entities if train.loss == "full" else min(graph.n_entities, used)
     numbers = PASSES * gathered + UPDATE_PASSES * steps * (updated + graph.n_relations) * model.entity_dim
     return (
-        2 * PASSES * queries * products / speed.operations
-        + queries * (candidates + relations) / speed.scores
+        2 * PASSES * (queries * products + 2 * facts * relations * width) / speed.operations
+        + (queries * candidates + 2 * facts * relations) / speed.scores
         + 4 * numbers / speed.bytes
         + steps * speed.step_seconds
     )
