@@ -93,11 +93,15 @@ class CandidateSearch:
         rejected = {slot: false_answers(graph, slot, traits) for slot in OTHER}
         return cls(scorer.prepare(), types, traits, known, rejected, typed, only_empty)
 
+    def relations(self) -> list[int]:
+        """The relations whose missing facts are looked for unless they are named: none whose tails are numbers or dates."""
+        return (~self.traits.literal).nonzero()[:, 0].tolist()
+
     def relations_of(self, slot: Slot, entity: int) -> list[int]:
-        """The relations whose head or tail an entity could be."""
-        relations = range(self.types.n_relations)
+        """Those of them whose head or tail an entity could be."""
+        relations = self.relations()
         if not self.typed:
-            return list(relations)
+            return relations
         used = (relation for relation in relations if self.types.sizes[relation])
         return [relation for relation in used if (self.types.of_slot(slot, relation).entities == entity).any()]
 

@@ -90,6 +90,8 @@ def complete(
 
     def show(_: object) -> None:
         _show(opened, facts, top, out)
+        if not relation and (values := display.value_relations(opened.graph)):
+            console.say(values)
         if facts and to is not None and is_neo4j(to):
             console.say(f"merged into {to}: relationships with predicted = true")
 

@@ -207,7 +207,7 @@ class Explorer:
     def _search_missing(self, relation: int | None) -> MissingFactList:
         search = MissingFactSearch(self.opened)
         if relation is None:
-            relations = [each for each in range(self.graph.n_relations) if self.relations.counts[each]]
+            relations = [each for each in self.opened.search().relations() if self.relations.counts[each]]
             best, searched = search.most_interesting(relations, MOST_INTERESTING)
         else:
             relations = [relation]
