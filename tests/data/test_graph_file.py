@@ -40,7 +40,7 @@ def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | 
 
 def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its columns and names are views of the file: nothing of its size is made."""
-    monkeypatch.setattr(tensor_file, "MAPPED", 1 << 20)
+    monkeypatch.setattr(tensor_file, "MIN_MAPPED_BYTES", 1 << 20)
     graph, file = make_graph(n_entities=300, sizes=(9, 0, 10)), tmp_path / "large.graph"
     train = Triples(*(torch.randint(size, (2_000_000,)) for size in (300, 3, 300)))  # 48 MB
     graph = dataclasses.replace(graph, train=train)
@@ -48,7 +48,7 @@ def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     preparation = f"""
 from harmonium.data.datasets import load
 from harmonium.runtime import tensor_file
-tensor_file.MAPPED = 1 << 20
+tensor_file.MIN_MAPPED_BYTES = 1 << 20
 load({str(file)!r})
 """
     assert memory_growth(preparation, f"loaded = load({str(file)!r})") < file.stat().st_size / 8

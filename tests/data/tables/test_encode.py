@@ -27,8 +27,8 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_sizes(patch: pytest.MonkeyPatch, block: int = 1 << 24, in_memory: int = 1 << 25, chunk: int = 1 << 22) -> None:
-    patch.setattr(compressed, "BLOCK", block)
-    patch.setattr(growing_column, "IN_MEMORY", in_memory)
+    patch.setattr(compressed, "BYTES_PER_BLOCK", block)
+    patch.setattr(growing_column, "MAX_BYTES_IN_MEMORY", in_memory)
     for module in (growing_column, repeats, split_module):
         patch.setattr(module, "ROWS_PER_CHUNK", chunk)
 
@@ -113,7 +113,7 @@ def test_a_large_column_takes_no_memory() -> None:
 import numpy as np, torch
 from harmonium.data import growing_column
 from harmonium.data.growing_column import GrowingColumn
-growing_column.IN_MEMORY = 1 << 20
+growing_column.MAX_BYTES_IN_MEMORY = 1 << 20
 part = np.arange(1 << 16)
 torch.ones(1 << 20).sum()  # starts torch's threads
 """
