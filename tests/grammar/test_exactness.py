@@ -78,8 +78,18 @@ def grammar(graph: Graph, vectors: GradientGraph, parameters: GrammarParameters)
 # An independent program -----------------------------------------------------------------------------------------------
 
 
+ByHand = Callable[["Plain", Slot, int, int, int], list[float]]
+BY_HAND: dict[str, ByHand] = {}  # strengths of the constraints of a family for (slot, relation, given, candidate)
+
+
+def by_hand(strengths: ByHand) -> ByHand:
+    """Declare what a family of this name computes; a family without it fails here."""
+    BY_HAND[strengths.__name__] = strengths
+    return strengths
+
+
 class Plain:
-    """The facts as sets, and each family's strengths for one query and one candidate."""
+    """The facts as sets."""
 
     def __init__(self, graph: Graph, rules: PathRules) -> None:
         self.facts: list[Fact] = [tuple(row) for row in graph.train.to_rows().tolist()]  # type: ignore[misc]
@@ -105,27 +115,6 @@ class Plain:
         """Entities with a (step, entity), or with a step to anything."""
         return {e for e, pairs in self.steps.items() if attribute in pairs or attribute in {step for step, _ in pairs}}
 
-    def paths(self, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
-        of_relation, total = self.rules.by_relation[slot, relation], 0.0
-        for body, weight in zip(of_relation.bodies, of_relation.weights, strict=True):
-            walked = body if slot is Slot.TAIL else tuple((step + R) % (2 * R) for step in reversed(body))
-            total += weight * math.log2(1 + count_walks(self.facts, R, walked, given)[candidate])
-        return [total]
-
-    def values(self, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
-        answers = self.answers(slot, relation)
-        usual = sum(candidate in of_entity for of_entity in answers.values()) / len(answers)
-        attributes: set[object] = {pair for pair in self.steps[given] if self.frequency[pair] >= 2}
-        attributes |= {step for step, _ in self.steps[given]}
-        best, together = 0.0, 0.0
-        for attribute in attributes:
-            answered = [answers[e] for e in self.having(attribute) if e in answers]
-            count = sum(candidate in of_entity for of_entity in answered)
-            if count:
-                confidence = min((count + 2 * usual) / (len(answered) + 2), 0.999)
-                best, together = max(best, confidence), together + max(0.0, math.log(confidence / usual))
-        return [best, together / math.sqrt(max(1, len(attributes)))]
-
     def cosine(self, first: int, second: int) -> float:
         def weight(pair: tuple[int, int]) -> float:
             return math.log(self.n / self.frequency[pair]) if self.frequency[pair] >= 2 else 0.0
@@ -135,14 +124,6 @@ class Plain:
 
         common = sum(weight(pair) ** 2 for pair in self.steps[first] & self.steps[second])
         return common / (length(first) * length(second)) if common else 0.0
-
-    def neighbours(self, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
-        having = [e for e, of_entity in self.answers(slot, relation).items() if candidate in of_entity and e != given]
-        return [math.log1p(10 * sum(self.cosine(given, e) ** 2 for e in having))]
-
-    def usual(self, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
-        count = sum(candidate in of_entity for of_entity in self.answers(slot, relation).values())
-        return [math.log1p(count), float(count > 0), self.roles(slot, relation, candidate)]
 
     def roles(self, slot: Slot, relation: int, candidate: int) -> float:
         """Naive Bayes over the other slots that the candidate fills; it counts itself as one that does not fill this one."""
@@ -158,29 +139,68 @@ class Plain:
             log_odds -= math.log((len(filling[role]) - both + 0.5) / (others + 1))
         return min(7.0, max(-7.0, log_odds))
 
-    def names(self, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
-        everywhere = [word for words in self.words.values() for word in words]
-        count = {word: everywhere.count(word) for word in set(everywhere)}
-        first, second = self.words[given], self.words[candidate]
-
-        def rarity(word: str) -> float:
-            return math.log(self.n / count[word])
-
-        common = sum(rarity(word) ** 2 for word in first & second if 2 <= count[word] <= max(2, 0.1 * self.n))
-        lengths = [math.sqrt(sum(rarity(word) ** 2 for word in words)) for words in (first, second)]
-        inside = [common / math.prod(lengths), float(second <= first), float(first <= second)]
-        members = set().union(*self.answers(slot, relation).values()) - {candidate}
-        fit = 0.0
-        for word in second:
-            with_word = sum(word in self.words[e] for e in members)
-            fit += math.log((max(with_word, 0) + 0.5) / (self.n_members(slot, relation) + 1))
-            n_others = self.n - self.n_members(slot, relation)
-            fit -= math.log((count[word] - with_word + 0.5) / (n_others + 1))
-        fit = min(7.0, max(-7.0, fit / math.sqrt(len(second))))
-        return [*(inside if given != candidate else [0.0, 0.0, 0.0]), fit]
-
     def n_members(self, slot: Slot, relation: int) -> int:
         return len(set().union(*self.answers(slot, relation).values()))
+
+
+@by_hand
+def paths(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
+    of_relation, total = plain.rules.by_relation[slot, relation], 0.0
+    for body, weight in zip(of_relation.bodies, of_relation.weights, strict=True):
+        walked = body if slot is Slot.TAIL else tuple((step + R) % (2 * R) for step in reversed(body))
+        total += weight * math.log2(1 + count_walks(plain.facts, R, walked, given)[candidate])
+    return [total]
+
+
+@by_hand
+def values(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
+    answers = plain.answers(slot, relation)
+    usual = sum(candidate in of_entity for of_entity in answers.values()) / len(answers)
+    attributes: set[object] = {pair for pair in plain.steps[given] if plain.frequency[pair] >= 2}
+    attributes |= {step for step, _ in plain.steps[given]}
+    best, together = 0.0, 0.0
+    for attribute in attributes:
+        answered = [answers[e] for e in plain.having(attribute) if e in answers]
+        count = sum(candidate in of_entity for of_entity in answered)
+        if count:
+            confidence = min((count + 2 * usual) / (len(answered) + 2), 0.999)
+            best, together = max(best, confidence), together + max(0.0, math.log(confidence / usual))
+    return [best, together / math.sqrt(max(1, len(attributes)))]
+
+
+@by_hand
+def neighbours(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
+    having = [e for e, of_entity in plain.answers(slot, relation).items() if candidate in of_entity and e != given]
+    return [math.log1p(10 * sum(plain.cosine(given, e) ** 2 for e in having))]
+
+
+@by_hand
+def usual(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
+    count = sum(candidate in of_entity for of_entity in plain.answers(slot, relation).values())
+    return [math.log1p(count), float(count > 0), plain.roles(slot, relation, candidate)]
+
+
+@by_hand
+def names(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
+    everywhere = [word for words in plain.words.values() for word in words]
+    count = {word: everywhere.count(word) for word in set(everywhere)}
+    first, second = plain.words[given], plain.words[candidate]
+
+    def rarity(word: str) -> float:
+        return math.log(plain.n / count[word])
+
+    common = sum(rarity(word) ** 2 for word in first & second if 2 <= count[word] <= max(2, 0.1 * plain.n))
+    lengths = [math.sqrt(sum(rarity(word) ** 2 for word in words)) for words in (first, second)]
+    inside = [common / math.prod(lengths), float(second <= first), float(first <= second)]
+    members = set().union(*plain.answers(slot, relation).values()) - {candidate}
+    fit = 0.0
+    for word in second:
+        with_word = sum(word in plain.words[e] for e in members)
+        fit += math.log((max(with_word, 0) + 0.5) / (plain.n_members(slot, relation) + 1))
+        n_others = plain.n - plain.n_members(slot, relation)
+        fit -= math.log((count[word] - with_word + 0.5) / (n_others + 1))
+    fit = min(7.0, max(-7.0, fit / math.sqrt(len(second))))
+    return [*(inside if given != candidate else [0.0, 0.0, 0.0]), fit]
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +219,7 @@ def harmonies(plain: Plain, parameters: GrammarParameters, vectors: GradientGrap
         for candidate in range(2 * N):
             strengths = [scores[candidate]]
             for family in FAMILIES:
-                strengths += getattr(plain, family.name)(slot, relation, given, candidate)
+                strengths += BY_HAND[family.name](plain, slot, relation, given, candidate)
             totals.append(float(np.dot(weights, strengths)))
         return totals
 
@@ -210,12 +230,11 @@ def harmonies(plain: Plain, parameters: GrammarParameters, vectors: GradientGrap
 @pytest.mark.parametrize("slot", SLOTS)
 def test_strengths_are_those_of_an_enumeration(grammar: Grammar, plain: Plain, number: int, slot: Slot) -> None:
     family = grammar.families[number]
-    by_hand = getattr(plain, family.name)
     for relation in range(R):
         strengths = family.strengths(slot, relation, np.array([1, 9, N + 4]))
         for row, given in enumerate((1, 9, N + 4)):
             for candidate in (0, 1, 5, 9, N, N + 1, N + 9):
-                expected = by_hand(slot, relation, given, candidate)
+                expected = BY_HAND[family.name](plain, slot, relation, given, candidate)
                 found = [strength[row, candidate] for strength in strengths]
                 assert found == pytest.approx(expected, abs=1e-9), (relation, given, candidate)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harmonium.data.graph import Graph
+from harmonium.grammar.known_facts import KnownFacts
 from harmonium.grammar.learn import MAX_FACTS, learn_weights
 from harmonium.grammar.parameters import GrammarParameters, build_families
 from harmonium.grammar.path_rules import PathRules
@@ -38,7 +39,7 @@ def learn_constraints(
         budget=None if seconds is None else seconds * REACHED_A_SECOND,
         progress=stage_counter(report, "learning path rules", len(train.positive()), "facts"),
     )
-    families = build_families(graph, rules, ("train",))
+    families = build_families(KnownFacts(graph, rules, ("train",)))
     n_queries = 2 * min(len(held_out), MAX_FACTS)
     weighing = stage_counter(report, "weighing constraints", n_queries, "held-out queries")
     weights = learn_weights(vectors, families, graph, held_out, ("train", "valid"), weighing)
