@@ -286,7 +286,11 @@ def _rankable(graph: Graph, triples: Triples, protocol: EvaluateConfig) -> Tripl
 
 
 def evaluate_with_baselines(
-    scorer: Scorer, graph: Graph, protocol: EvaluateConfig, baseline_facts: int = BASELINE_FACTS
+    scorer: Scorer,
+    graph: Graph,
+    protocol: EvaluateConfig,
+    baseline_facts: int = BASELINE_FACTS,
+    progress: Callable[[int], None] | None = None,
 ) -> EvaluationSummary | None:
     """Evaluate a model and two baselines (frequency, one-step rules) on the split of the protocol, for storing in a run.
 
@@ -297,7 +301,7 @@ def evaluate_with_baselines(
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
-    evaluation = evaluate_scorer(scorer, graph, protocol)
+    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress)
     facts = draw_facts(_select_facts(graph, protocol, None)[0], baseline_facts)
     whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
     model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts)
