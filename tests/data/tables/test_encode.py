@@ -80,7 +80,7 @@ def test_tables_in_small_parts_have_their_splits_and_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, in_small_parts: None
 ) -> None:
     """Names: the first in a column; a tail's wins over a head's, and the file beside over both."""
-    monkeypatch.setattr(tables, "ROWS", 3)
+    monkeypatch.setattr(tables, "ROWS_PER_BATCH", 3)
     monkeypatch.setattr(parquet, "ROWS_PER_BATCH", 3)
     splits = {split: list(dict.fromkeys(lines(9, seed))) for seed, split in enumerate(SPLITS)}
     rows = [(*fact, split) for split, facts in splits.items() for fact in facts]

@@ -171,7 +171,7 @@ def test_options_of_tables_are_refused_where_there_is_none(tmp_path: Path, to: s
 
 
 def test_a_file_that_is_all_wrong_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harmonium.data.tables.skipped_rows.MAX_COUNTED", 20)
+    monkeypatch.setattr("harmonium.data.tables.skipped_rows.MAX_COUNTED_ROWS", 20)
     (tmp_path / "facts.csv").write_text("a,r,b\n" + "a,r\n" * 50)
     with pytest.raises(HarmoniumError, match="more than 20 rows cannot be used"):
         whole(tmp_path / "facts.csv")
