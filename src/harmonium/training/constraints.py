@@ -22,7 +22,7 @@ def learn_constraints(
     seconds: float | None = None,
     report: OnProgress | None = None,
 ) -> GrammarParameters | None:
-    """The constraints of a graph, beside vectors trained on its train facts; None where too few facts are held out.
+    """The constraints of a graph, beside vectors trained on its train facts; None if too few facts are held out.
 
     `seconds` bounds the learning of path rules, in counted work of a nominal CPU, so that machines learn the same rules.
     `report` is told of two stages.

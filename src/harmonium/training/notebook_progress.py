@@ -1,4 +1,4 @@
-"""How far a training is, shown in a notebook by default."""
+"""Progress of a training, shown in notebooks by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgress | None:
-    """The function that is told of every step: the given one; by default a bar in a notebook, elsewhere none."""
+    """The callback for every step: the given one; by default a progress bar in notebooks and nothing elsewhere."""
     if progress is not None or not in_notebook():
         return progress or None
     bar = NotebookBar()

@@ -42,9 +42,9 @@ from harmonium.training.tracking import Log, check_targets, tracking
 if TYPE_CHECKING:
     from harmonium.grammar.parameters import GrammarParameters
 
-DEFAULT = "best"  # the preset used where no settings are given
+DEFAULT = "best"  # the preset used if no settings are given
 LAST_TRAINING = "last training, on all facts"
-MOSTLY = 0.75  # of the epochs of the last training: with fewer, its vectors are worse than those that it replaces
+MIN_LAST_EPOCHS = 0.75  # share of the epochs of the last training; with fewer its vectors are worse than those before
 Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
 
 
@@ -78,7 +78,7 @@ def train(
     >>> run = harmonium.train("atlas", {"model.entity_dim": 32, "train": {"epochs": 20}})
     """
     reading, settings = split_keywords(keywords)
-    Options.of(reading)  # an error before the work
+    Options.of(reading)  # check them before the work begins
     if like is not None:
         if config is not None or preset is not None:
             raise HarmoniumError("give like=RUN or other settings, not both")
@@ -115,7 +115,7 @@ def resume(
     track: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
-    """Continue a training that was stopped or killed; on a CPU the result is the same to the byte.
+    """Continue a training that was stopped or killed; on a CPU the result is identical to that without interruption.
 
     Some settings, such as the learning rate, may change. A finished run is returned as it is.
 
@@ -147,7 +147,7 @@ def _train(
     report: OnProgress | None,
     track: Sequence[str],
 ) -> Run:
-    """Choose what is still to be chosen (the task), then train, evaluate and write."""
+    """Do the pending search of settings (the task), if any; then train, evaluate and write the run."""
     selection, limit = checkpoints.selection if checkpoints else None, TimeLimit()
     if task is not None:
         settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report)
@@ -163,7 +163,7 @@ def _train(
 
 
 def settings_of_run(folder: Path) -> Path:
-    """The file of the settings with which a run was trained; training with them again gives the same model."""
+    """The settings file of a run; training with it again gives an equal model."""
     if not is_finished(folder):
         raise HarmoniumError(f"{folder} is not a finished run; `harmonium train` writes one")
     return folder / "config.toml"
@@ -172,10 +172,10 @@ def settings_of_run(folder: Path) -> Path:
 def given_settings(
     config: Base | Mapping[str, Any], preset: str | None, overrides: Overrides, settings: Mapping[str, Any]
 ) -> tuple[Base, dict[str, Any]]:
-    """What settings start from (default: None), and those given beside it, by their full names; the last one counts."""
+    """The base of the settings (None: the default), and overrides by full name; of repeated ones the last counts."""
     given: dict[str, Any] = {}
     if not isinstance(config, Config | Mapping | str | Path | None):
-        raise HarmoniumError(f"settings are a preset, a file, a Config or a dict, not a {type(config).__name__}")
+        raise HarmoniumError(f"settings must be a preset, a file, a Config or a dict, not a {type(config).__name__}")
     if isinstance(config, Mapping):
         given = full_keys(Config, config)
         config = None
@@ -185,7 +185,7 @@ def given_settings(
 
 
 def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple[Config, Search | None]:
-    """Settings with overrides applied, and what may still be chosen; default: the preset best.
+    """Settings with overrides applied, and the search of further settings, if any; default: the preset best.
 
     Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
     """
@@ -209,7 +209,7 @@ def load_graph(
 ) -> tuple[Config, Graph]:
     """The graph to train on, in canonical order, and the settings with its name.
 
-    Processes of a machine share what is downloaded.
+    Processes of one machine share downloads.
     """
     source = settings.data if data is None else data
     with local_main_first(world):
@@ -220,7 +220,7 @@ def load_graph(
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:
-    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it."""
+    """Whether a run folder has this training, finished or not, from before a restart by torchrun."""
     with suppress(HarmoniumError, LookupError):
         stored = checkpoint.settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
         return replace(stored, data=settings.data) == settings
@@ -228,7 +228,7 @@ def _holds_training(folder: Path, settings: Config) -> bool:
 
 
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
-    """A new model, after a check that all processes are to train the same one."""
+    """Build a new model, after a check that all processes have equal settings and data."""
     if world is not None:
         if settings.model.harmony and settings.train.harmony != "joint":
             raise HarmoniumError("several processes train W with the vectors; set train.harmony=joint")
@@ -247,7 +247,7 @@ def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph
 
 
 def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
-    """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
+    """Fit W and b to validation facts, and set the form; with harmony=optional only if it is better than the plain one."""
     if settings.train.harmony == "tokens":
         model.form, model_settings = stretch_tokens(model, graph.train, settings.model)
         summary = "W along b: scores as without W, tokens stretched along them"
@@ -272,7 +272,7 @@ def _finish(
     limit: TimeLimit,
     report: OnProgress | None,
 ) -> Run:
-    """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
+    """Build the run of a fitted model; the main process writes it in place of the checkpoints, if any."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
     if settings.model.harmony and settings.train.harmony != "joint":
         stage_counter(report, "fitting W and b", len(graph.valid), "held-out facts")
@@ -295,7 +295,7 @@ def _finish(
 
 
 def _evaluate(run: Run, report: OnProgress | None) -> EvaluationSummary | None:
-    """The metrics of what has learned from train facts alone."""
+    """Evaluate the scorer that has learned from train facts only."""
     protocol, graph = run.config.evaluate, run.graph
     n_facts = len(graph.splits[protocol.split]) or len(graph.valid)
     n_queries = min(n_facts, protocol.sample or n_facts) * (2 if protocol.side == "both" else 1)
@@ -306,7 +306,7 @@ def _evaluate(run: Run, report: OnProgress | None) -> EvaluationSummary | None:
 def _learn_constraints(
     model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None
 ) -> GrammarParameters | None:
-    """The constraints beside the vectors, where they are asked for and facts are held out."""
+    """The constraints beside the vectors, if the settings ask for them and facts are held out."""
     if not settings.train.constraints:
         return None
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
@@ -323,9 +323,9 @@ def _train_on_all(
     limit: TimeLimit,
     report: OnProgress | None,
 ) -> tuple[GradientGraph | None, str]:
-    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits.
+    """Train the model that answers queries: with equal settings, up to the best epoch, on the facts of all splits.
 
-    And how training ended: where time is over before most of the epochs are done, there are no such vectors.
+    Returns it and how training ended. It is None if time ran out before most of the epochs were done.
     """
     if not len(graph.valid) + len(graph.test):
         return None, history.stopped
@@ -333,9 +333,9 @@ def _train_on_all(
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
     final = _build(chosen, everything, None)
-    told = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
-    ended = fit(final, everything, for_vectors(chosen), told, most_seconds=limit.rest())
-    if len(ended.rows) < MOSTLY * epochs:
+    on_step = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
+    ended = fit(final, everything, for_vectors(chosen), on_step, most_seconds=limit.rest())
+    if len(ended.rows) < MIN_LAST_EPOCHS * epochs:
         text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
         return None, f"{history.stopped}; {text}"
     final.form = deepcopy(model.form)
@@ -343,7 +343,7 @@ def _train_on_all(
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
-    """Bytes of the parameters of the finished model, all shards of its vectors and a W still to be fitted included."""
+    """Bytes of the parameters of the finished model, including all shards and a W that is still to be fitted."""
     tables = model.n_entities * model.entity.shape[1] * model.entity.element_size()
     others = sum(p.numel() * p.element_size() for name, p in model.named_parameters() if name != "entity")
     after = settings.model.harmony and settings.train.harmony != "joint"
