@@ -14,18 +14,18 @@ from harmonium.server.results import Prediction
 
 @dataclass(frozen=True, eq=False)
 class FactRatings:
-    """Rates facts as the search for missing facts does."""
+    """Probabilities of facts, computed as in the search for missing facts."""
 
     opened: OpenRun
     names: GraphNames
 
     def probability(self, head: int, relation: int, tail: int) -> float | None:
-        """None for a fact that is known, that the graph's regularities exclude, or without a calibration."""
+        """The probability of a fact; None if it is known, excluded by traits of its relation, or not calibrated."""
         facts = self.opened.search().of_pair(head, relation, tail)
         return self._probabilities(facts)[0] if len(facts) else None
 
     def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
-        """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""
+        """The most probable facts between two entities that the graph lacks; `first` is the head if symmetric."""
         predictions = []
         for head, tail in ((first, second), (second, first)):
             for relation in self.opened.search().relations_of(Slot.HEAD, head):

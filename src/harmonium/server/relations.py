@@ -1,4 +1,4 @@
-"""The relations of a graph and its types, to search by."""
+"""Summaries of the relations and types of a graph, and search by them."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ EXAMPLES_OF_RELATION = 3
 
 
 def summarise_relations(graph: Graph, names: GraphNames, traits: RelationTraits) -> list[RelationSummary]:
-    """All relations, those with most facts first."""
+    """All relations in descending order of facts."""
     facts, summaries = graph.facts(), []
     for relation in names.relations.by_count:
         of_relation = facts[facts.relation == relation]
