@@ -177,7 +177,7 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
     if typing.get_origin(hint) is Literal:
         choice = value.lower() if isinstance(value, str) else value
         if choice not in typing.get_args(hint):
-            raise HarmoniumError(f"{setting} is one of {', '.join(typing.get_args(hint))}, not {value!r}")
+            raise HarmoniumError(f"{setting} must be one of {', '.join(typing.get_args(hint))}, not {value!r}")
         return choice
     if type(value) is int and abs(value) >= LARGEST_INTEGER:
         raise HarmoniumError(f"{setting} is too large a number")
