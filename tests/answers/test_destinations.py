@@ -156,7 +156,7 @@ def test_lightrag_knowledge_graph_has_what_insert_custom_kg_reads(run: Run, tmp_
 
 def test_destinations_are_checked_before_any_work(tmp_path: Path) -> None:
     for to, out, message in (
-        ("neo5j", None, "--to is neo4j, graphrag, lightrag or bolt://HOST"),
+        ("neo5j", None, "--to must be neo4j, graphrag, lightrag or bolt://HOST"),
         ("graphrag?id=x", tmp_path / "p.parquet", "--to is"),
         ("neo4j", None, "add --out FILE.csv or --out FILE.cypher"),
         ("graphrag", tmp_path / "p.csv", r"add --out FILE\.parquet"),

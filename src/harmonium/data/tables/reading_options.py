@@ -153,5 +153,7 @@ def _column_names(option: str, given: Columns, counts: tuple[int, ...]) -> tuple
             "label_columns": "two or three: head,tail or head,relation,tail",
         }
         shown = ",".join(name or "" for name in columns)
-        raise HarmoniumError(f"{option} must be {expected.get(option, 'one or two: head or head,tail')}; given: {shown}")
+        raise HarmoniumError(
+            f"{option} must be {expected.get(option, 'one or two: head or head,tail')}; given: {shown}"
+        )
     return columns
