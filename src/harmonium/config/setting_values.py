@@ -168,7 +168,7 @@ def build(
 
 
 def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> Any:
-    """The value, if it has the type and is in the range of a setting; a whole number may stand for a float."""
+    """Check the type and the range of a value, and return it; a whole number is accepted for a float."""
     if isinstance(hint, types.UnionType):
         if value is None:
             return None

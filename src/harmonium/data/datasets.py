@@ -55,7 +55,7 @@ def load(
     name: spellings.py), literals, language, query, allow_internal.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
     test, or up to 10 % of a small graph.
-    A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
+    A name that is not a path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
     there. Large graphs are cached in binary form under HARMONIUM_CACHE (default: ~/.cache/harmonium) until their files
     change.
 

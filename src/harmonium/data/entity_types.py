@@ -7,7 +7,7 @@ of"). An entity is a candidate for a slot when it fills it, or when entities tha
     share(role, slot) = entities with the role that fill the slot / (entities with the role + 1),
 
 at least as high as that of nearly all entities that fill the slot. How likely a candidate is to fill the slot also counts
-the roles that speak against it (capitals that are never "located in" anything), by naive Bayes:
+the roles that are evidence against it (capitals that are never "located in" anything), by naive Bayes:
 
     log-odds = log(F / (N - F)) + sum over its other roles of log(P(role | fills) / P(role | does not)),
 

@@ -96,7 +96,7 @@ def _names(tensors: Mapping[str, Tensor], name: str) -> NameColumn:
     valid = content.dtype == torch.uint8 and content.dim() == 1 and n >= 0
     valid = valid and all(column.dtype == torch.int64 and column.shape == (size,) for column, size in shapes)
     if not valid or offsets[0] != 0 or offsets[-1] != len(content) or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError(f"{name} is no list of names")
+        raise ValueError(f"{name} is not a list of names")
     names = NameColumn(content, offsets, hashes, order)
     ascending = (names.hash_index[0][1:] >= names.hash_index[0][:-1]).all()
     if n and not (ascending and 0 <= int(order.min()) <= int(order.max()) < n):

@@ -1,4 +1,4 @@
-"""Spellings of one name: Zinc, ZINC and zinc become one entity where nothing speaks against it.
+"""Spellings of one name: Zinc, ZINC and zinc become one entity unless there is evidence against it.
 
 Candidates are names that differ only in case, whitespace, Unicode form or accents (`spelling_key`). They are kept apart
 
@@ -31,11 +31,11 @@ UNITED, APART = "spellings united", "spellings kept apart"  # kinds of notes
 
 @dataclass(frozen=True)
 class Spelling:
-    """A rarer spelling of a name, and what speaks against uniting it with the usual one."""
+    """A rarer spelling of a name, and the reason against uniting it with the usual one, if any."""
 
     usual: int  # id of the spelling with the most facts
     other: int
-    against: str = ""  # empty: nothing
+    against: str = ""  # reason; empty: none
 
 
 def find_spellings(graph: Graph) -> tuple[list[Spelling], list[Spelling]]:
@@ -49,7 +49,7 @@ def find_spellings(graph: Graph) -> tuple[list[Spelling], list[Spelling]]:
 
 
 def unite_spellings(graph: Graph) -> Graph:
-    """The graph with spellings united where nothing speaks against it; its notes say which, and which were kept apart.
+    """Unite spellings, unless there is evidence against it; notes list those united and those kept apart.
 
     The spelling with the most facts is kept. Facts that become equal are dropped within each split.
     """
@@ -98,7 +98,7 @@ def _pairs(vocabulary: Vocabulary, counts: Tensor, key: Callable[[str], str]) ->
 
 
 def _judge(graph: Graph, pairs: Sequence[tuple[int, int]]) -> list[Spelling]:
-    """Decide for each pair of entities whether anything speaks against uniting them."""
+    """Find the reason against uniting each pair of entities, if there is one."""
     group = torch.full((graph.n_entities,), -1)
     for usual, other in pairs:
         group[usual] = group[other] = usual
@@ -138,7 +138,7 @@ def _is_symbol(name: str) -> bool:
 
 
 def _merge(vocabulary: Vocabulary, spellings: Sequence[Spelling]) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary without the spellings that nothing speaks against, and the new id (n,) of each old one."""
+    """The vocabulary with spellings united, except those with a reason against it; and the new id (n,) of each old one."""
     usual = torch.arange(len(vocabulary))
     for each in spellings:
         if not each.against:

@@ -42,7 +42,7 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
         part[:] = torch.where(draw < low, 2, (draw >= high).byte())
     _return_untrained(graph.n_entities, graph.n_relations, chunks)
     parts = [select_triples(facts, assigned == number) for number in range(len(SPLITS))]
-    text = f"split by seed {seed}: {valid:g} valid, {test:g} test asked for; facts over the same pair kept together"
+    text = f"split by seed {seed}: {valid:g} valid, {test:g} test requested; facts over the same pair kept together"
     return replace(graph, train=parts[0], valid=parts[1], test=parts[2], notes=(*graph.notes, Note(text, "split")))
 
 

@@ -72,15 +72,15 @@ def _connection(parts: SplitResult, allow_internal: bool) -> Any:
     host, secure = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if secure else 80)  # else HTTPConnection would parse a port out of an IPv6 address
     proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-    kind = _SecureConnection if secure else _Connection
+    connection_type = _SecureConnection if secure else _Connection
     if proxy is None:
-        connection = kind(host, port, timeout=MAX_ANSWER_SECONDS)
+        connection = connection_type(host, port, timeout=MAX_ANSWER_SECONDS)
         connection.allow_internal = allow_internal
         return connection
     with suppress(socket.gaierror):  # the proxy may know names that this machine does not
         _check(host, port, allow_internal)
-    way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    connection = kind(way.hostname or "", way.port, timeout=MAX_ANSWER_SECONDS)
+    proxy_url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    connection = connection_type(proxy_url.hostname or "", proxy_url.port, timeout=MAX_ANSWER_SECONDS)
     connection.allow_internal = True  # the proxy itself, which the user chose
     if secure:
         connection.set_tunnel(host, port)
@@ -103,13 +103,13 @@ class _Connection(HTTPConnection):
         self.raw = self.sock
 
     def _connect(self, address: tuple[str, int], timeout: float, source: Any = None) -> socket.socket:
-        fault: OSError | None = None
+        failure: OSError | None = None
         for resolved in _check(*address, self.allow_internal):
             try:
                 return socket.create_connection(resolved[:2], timeout, source)
             except OSError as error:
-                fault = error
-        raise fault or OSError("no address")
+                failure = error
+        raise failure or OSError("no address")
 
 
 class _SecureConnection(_Connection, HTTPSConnection):

@@ -22,7 +22,7 @@ ADVICE = "write a formula that is affine in each slot (CONTRIBUTING.md, Add a co
 
 
 def check_own_composition(composition: Composition, entity_dim: int, relation_dim: int) -> None:
-    """Check a composition unless it is one of ours, which have tests; takes some hundredths of a second."""
+    """Check a composition unless it is built in, as those have tests. Takes some hundredths of a second."""
     if not type(composition).__module__.startswith("harmonium."):
         with torch.device("cpu"):
             check_composition(composition, entity_dim, relation_dim)

@@ -180,7 +180,7 @@ class EmbeddingScorer(Scorer):
         return BatchScorer(self, batch, dropout, queries)
 
     def with_inverse_relations(self) -> EmbeddingScorer:
-        """Reciprocal relations as relations of their own: (tail, r + n_relations, head) is (head, r, tail) reversed."""
+        """Expand reciprocal relations to separate ones: (tail, r + n_relations, head) is (head, r, tail) reversed."""
         return replace(self, reciprocal=False)
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:

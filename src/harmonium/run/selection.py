@@ -26,7 +26,7 @@ class Trial:
     settings: dict[str, Any]
     mrr: float | None  # None: the training failed
     seconds: float
-    error: str | None = None  # why there is no mrr
+    error: str | None = None  # if the training failed
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def _check_tensors(tensors: dict[str, Tensor], graph: Graph) -> None:
         if ids is None or vectors is None:
             raise ValueError(f"{kind}.ids or {kind}.vectors are missing")
         if ids.dtype != torch.int64 or ids.dim() != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < rows):
-            raise ValueError(f"{kind}.ids are no rows of the model")
+            raise ValueError(f"{kind}.ids are not rows of the model")
         if not vectors.is_floating_point() or vectors.dim() != 2 or len(vectors) != len(ids):
             raise ValueError(f"{kind}.vectors are not one vector for each of {kind}.ids")
         if not vectors.isfinite().all():

@@ -83,7 +83,7 @@ def _read(hint: Any, value: Any, key: str) -> Any:
 
 
 def _typed(hint: Any, value: Any, key: str) -> Any:
-    """The value, if it has this plain type; a whole number may stand for a float, and floats are finite."""
+    """Check that a value has this plain type; a whole number is accepted for a float, and floats must be finite."""
     if hint is float and type(value) is int and abs(value) < LARGEST_INTEGER:
         value = float(value)
     if type(value) is not hint:

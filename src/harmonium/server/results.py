@@ -67,7 +67,7 @@ class Prediction(Fact):
     open: Slot  # the slot that the model filled
     score: float  # harmony minus that of the zero triple
     probability: float | None  # None if the run has too few validation facts to calibrate
-    reason: str | None = None  # in words; None if not asked for
+    reason: str | None = None  # in words; None if not requested
 
 
 @dataclass(frozen=True)

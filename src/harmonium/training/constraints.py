@@ -25,7 +25,7 @@ def learn_constraints(
     """The constraints of a graph, beside vectors trained on its train facts; None if too few facts are held out.
 
     `seconds` bounds the learning of path rules, in counted work of a nominal CPU, so that machines learn the same rules.
-    `report` is told of two stages.
+    `report` receives the progress of two stages.
     """
     held_out = graph.valid.positive()
     if len(held_out) < MIN_HELD_OUT:

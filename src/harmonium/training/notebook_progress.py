@@ -24,7 +24,7 @@ def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgres
 
 
 def stage_counter(report: OnProgress | None, stage: str, total: int, unit: str) -> Callable[[int], None] | None:
-    """A function that is told how many more of `total` are done and reports their sum; None where nobody listens."""
+    """A callback that takes the number of further items done (of `total`) and reports the sum; None without `report`."""
     if report is None or not total:
         return None
     done = 0

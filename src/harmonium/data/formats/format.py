@@ -34,7 +34,7 @@ class Format:
     suffixes: tuple[str, ...] = ()  # of its files; a folder has train.SUFFIX (and valid, test)
     detect: Callable[[Path, Options], bool] | None = None  # default: by the suffixes
     write: Callable[[Graph, Path, Sequence[str], bool], None] | None = (
-        None  # writes splits to one file; the last argument: whether it stands alone
+        None  # writes splits to one file; last argument: whether it is the only file
     )
     written: tuple[str, ...] | None = None  # the suffixes it writes; default: all that it reads
     write_folder: Callable[[Graph, Path], None] | None = None  # for a format that is always a folder

@@ -44,7 +44,7 @@ SPLIT_FILES = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  
 
 
 def server(source: object) -> Server | None:
-    """The kind of server whose address this is, such as sparql:URL or bolt://HOST; None if it is no address."""
+    """The kind of server whose address this is, such as sparql:URL or bolt://HOST; None for anything else."""
     return next((kind for kind in SERVERS if kind.claims(source)), None) if isinstance(source, str) else None
 
 

@@ -98,7 +98,7 @@ def names_beside(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """identifier -> label; empty if there is no such file."""
+    """identifier -> label; empty if the file does not exist."""
     if not exists_as_file(path):
         return {}
     return dict(read_columns(path, ["identifier", "name"]).unique("identifier", keep="first").iter_rows())

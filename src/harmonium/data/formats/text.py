@@ -33,7 +33,7 @@ def detect(path: Path, options: Options) -> bool:
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
-    """The facts of these splits; a file that stands alone also has splits and labels.
+    """Write the facts of these splits; with `alone` (no folder around the file), splits and labels are columns too.
 
     CSV is written with a header; tab-separated text gets a header or quotes only if it would be misread without them.
     """

@@ -64,11 +64,11 @@ FAMILIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("头实体", "尾实体", ("关系",)),
     ("主語", "目的語", ("述語",)),
 )
-FIRST_FOREIGN_FAMILY = [head for head, _, _ in FAMILIES].index("subjekt")  # those before it are English
+FOREIGN_FAMILIES = FAMILIES[[head for head, _, _ in FAMILIES].index("subjekt") :]  # those before are English
 RELATIONS = (  # names of a relation column in any family, in descending order of clarity
     "relation", "predicate", "property", "relationship", "rel", "pred", "relation_type", "relationship_type", "rel_type",
     "edge_type", "link_type", "interaction", "verb", "attribute", "edge", "link", "type", "kind", "label", "metaedge",
-    *dict.fromkeys(word for _, _, own in FAMILIES[FIRST_FOREIGN_FAMILY:] for word in own if word not in ("relation", "typ")),
+    *dict.fromkeys(name for *_, names in FOREIGN_FAMILIES for name in names if name not in ("relation", "typ")),
 )  # fmt: skip
 NAME_SUFFIXES = ("", "_id", "_entity", "_node", "_name", "_label", "_uri")  # subject, subject_id, ...
 PERIOD_COLUMNS = {"from", "to", "start", "end"}  # head and tail, or the period in which a fact holds
@@ -109,22 +109,22 @@ class Match(NamedTuple):
 def _matches(words: Sequence[str]) -> list[Match]:
     """The complete families in a header, best match first."""
     matches = []
-    for number, (head, tail, own) in enumerate(FAMILIES):
+    for number, (head, tail, family_relations) in enumerate(FAMILIES):
         ends = [
             (words.index(head + first), words.index(tail + second))
             for first, second in product(NAME_SUFFIXES, NAME_SUFFIXES)
             if head + first in words and tail + second in words
         ]
-        relations = [word for word in _forms((*own, *RELATIONS)) if word in words]
+        relations = [word for word in _forms((*family_relations, *RELATIONS)) if word in words]
         if len(head) == 1:  # initials go with initials: h, r, t
-            relations = [word for word in relations if word in own or len(word) > 1]
+            relations = [word for word in relations if word in family_relations or len(word) > 1]
         for relation in relations[:1]:
             if ends:
-                is_own = relation in _forms(own)
+                is_in_family = relation in _forms(family_relations)
                 rank = _forms(RELATIONS).index(relation) if relation in _forms(RELATIONS) else 0
                 position = words.index(relation)
                 if position not in ends[0]:
-                    matches.append(Match((ends[0][0], position, ends[0][1]), (not is_own, number, rank)))
+                    matches.append(Match((ends[0][0], position, ends[0][1]), (not is_in_family, number, rank)))
     return sorted(matches, key=lambda match: match.rank)
 
 
@@ -375,9 +375,11 @@ def _by_title(
         return head, relation, tail
     if len(usable) == 3 and (options.header or chosen):  # the user said that this is a header
         head, relation, tail = usable
-        known = (words[head] in HEADS, words[relation] in RELATION_TITLES, words[tail] in TAILS)
+        fits = (words[head] in HEADS, words[relation] in RELATION_TITLES, words[tail] in TAILS)
         if not any(
-            words[i] in HEADS | RELATION_TITLES | TAILS for i, own in zip(usable, known, strict=True) if not own
+            words[i] in HEADS | RELATION_TITLES | TAILS
+            for i, does_fit in zip(usable, fits, strict=True)
+            if not does_fit
         ):
             return head, relation, tail
     return _by_elimination(names, words, usable, contents, location, sample)
@@ -427,7 +429,7 @@ def _by_elimination(
         if heads and tails:  # of two families
             reason = f"column names of two families: {names[heads[0]]} and {names[tails[0]]}"
             raise _doubt(location, reason, names, sample, (heads[0], relation, tails[0]))
-        unknown = [i for i in free if heads or not _is_number(contents[i])]  # numbers and dates are no heads
+        unknown = [i for i in free if heads or not _is_number(contents[i])]  # numbers and dates cannot be heads
         if heads and len(unknown) == 1:
             return heads[0], relation, unknown[0]
         if tails and len(unknown) == 1:

@@ -54,8 +54,10 @@ def encode(source: Source) -> Graph:
     if encoders:
         notes += _notes_of_odd_names(graph)
     reading = next((note.text for note in source.notes if note.kind == "reading"), "")
-    said = [note for note in source.notes if note.kind != "reading"]
-    return replace(graph, notes=(*said, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)), reading=reading)
+    other_notes = [note for note in source.notes if note.kind != "reading"]
+    return replace(
+        graph, notes=(*other_notes, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)), reading=reading
+    )
 
 
 def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:

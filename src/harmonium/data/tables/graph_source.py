@@ -59,10 +59,10 @@ def _train_facts(
             for split, facts in held_out.items() if words is not None else ():
                 facts.append(_columns_of_facts(part.filter(words == split)))
             n_rows += len(part)
-            own = part if words is None else part.filter(words == "train")
-            n_facts += len(own)
+            in_train = part if words is None else part.filter(words == "train")
+            n_facts += len(in_train)
             _add_labels(labels, part)
-            yield own
+            yield in_train
 
     labels = _no_labels()
     yield from _facts(source, train(), "train", labels)
@@ -134,7 +134,7 @@ def _split_of(part: pl.DataFrame, location: str, first_row: int) -> pl.Series:
 def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
     """The facts of a graph as a table of identifiers, with weights if there are any.
 
-    A file that stands alone has splits and labels as well.
+    With `alone`, a file that is not part of a folder, splits and labels are columns too.
     """
     vocabularies = dict(zip(COLUMNS, (graph.entities, graph.relations, graph.entities), strict=True))
     facts = graph.facts(splits)

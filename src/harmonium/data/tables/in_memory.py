@@ -136,9 +136,9 @@ def _from_networkx(graph: Any, options: Options, skipped: SkippedRows, notes: li
             skipped.reject("the networkx graph", edge, "no relation", "; give it an attribute: relation='...'")
             continue
         nodes = {"head": graph.nodes[head], "tail": graph.nodes[tail]}
-        further = [_first(nodes[column.split("_")[0]], titles) for column, titles in node_columns.items()]
+        node_cells = [_first(nodes[column.split("_")[0]], titles) for column, titles in node_columns.items()]
         is_weighted = is_weighted or weight in attributes
-        rows.append((names[head], relation, names[tail], *further, _first(attributes, (weight,))))
+        rows.append((names[head], relation, names[tail], *node_cells, _first(attributes, (weight,))))
         edges.append(edge)
     columns = [*COLUMNS, *node_columns, WEIGHT]
     table = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")

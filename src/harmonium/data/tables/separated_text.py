@@ -122,7 +122,7 @@ def _first_width(block: bytes) -> int:
 
 
 def _parse(block: bytes, width: int) -> tuple[pl.DataFrame, pl.Series | None] | None:
-    """The cells of a block of lines and the lines that are not blank (None: all); None if a line is not plain."""
+    """The cells of a block of lines and the lines that are not blank (None: all); None if the block needs the slow path."""
     block = block.removeprefix(b"\xef\xbb\xbf")
     if block[:1] in (b"\n", b"\r", b" ", b"\t") or b"\0" in block:
         return None
@@ -275,7 +275,7 @@ class _Lines(Iterator[str]):
         return None
 
     def reject(self, reason: str, advice: str) -> None:
-        """Reject the first line of the row; its other lines are read again, as rows of their own."""
+        """Reject the first line of the row; its other lines are read again as separate rows."""
         text = self.row[0][1] if self.row else ""
         self.skipped.reject(self.path, f":{self.number}", reason, advice, text)
         self.returned += reversed(self.row[1:])

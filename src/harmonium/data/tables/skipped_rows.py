@@ -57,7 +57,7 @@ class SkippedRows:
     ) -> None:
         """Leave out one row, such as ":7" or ": row 7" of a file; `finish` makes it an error unless rows are skipped.
 
-        Rows are counted by their reason; the error for the first of them has a more specific message, if there is one.
+        Rows are counted by `reason`; the error for the first one shows `message` instead, if given.
         """
         position = _position(row)
         if not self.skips and (
@@ -69,7 +69,7 @@ class SkippedRows:
             self.finish()
 
     def skip(self, file: object, row: str, reason: str, text: str = "") -> None:
-        """Count a row that is left out, which is no error."""
+        """Count a row that is left out without being an error."""
         key = str(file), reason
         self.counts[key] = self.counts.get(key, 0) + 1
         rows = self.examples.setdefault(key, [])

@@ -58,9 +58,9 @@ def table_of_lists(location: str, rows: Iterator[tuple[str, Sequence[Any]]], tit
 
 def table_of_values(location: str, rows: Iterator[Row], skipped: SkippedRows) -> Table:
     """A table of rows that are objects, whose keys are the column names, or lists of cells; others are rejected."""
-    begin = list(islice(rows, SAMPLED_OBJECTS))
-    titles = list(dict.fromkeys(str(key) for _, row in begin if isinstance(row, Mapping) for key in row))
-    rows = chain(begin, rows)
+    first_rows = list(islice(rows, SAMPLED_OBJECTS))
+    titles = list(dict.fromkeys(str(key) for _, row in first_rows if isinstance(row, Mapping) for key in row))
+    rows = chain(first_rows, rows)
     if titles:
         return table_of_lists(location, _cells_of_objects(rows, titles, location, skipped), titles)
     return table_of_lists(location, _cells_of_lists(rows, location, skipped))

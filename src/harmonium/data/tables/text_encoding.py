@@ -72,7 +72,7 @@ def check_encoding(name: str) -> None:
 
 
 def reject_bytes(path: Path, encoding: str, skipped: SkippedRows, number: int, raw: bytes) -> None:
-    """Reject a line that is no text in this encoding."""
+    """Reject a line that cannot be decoded in this encoding."""
     name = "UTF-8" if encoding == UTF_8 else encoding
     advice = f"; save the file as UTF-8, or give {'its' if encoding == UTF_8 else 'another'} --encoding, such as cp1252"
     skipped.reject(path, f":{number}", f"not {name} text", advice, raw.decode("utf-8", "replace"))

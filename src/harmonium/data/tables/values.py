@@ -70,12 +70,12 @@ def read_json(text: str) -> Any:
         object_pairs_hook=_without_repeated_keys,
     )
     if _ESCAPED_SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # an unpaired one is no character: a UnicodeEncodeError
+        json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate raises UnicodeEncodeError
     return value
 
 
 def _written_number(text: str) -> str:
-    """A number with a point as it is written, but for whole ones: 2.0 is 2."""
+    """A decimal number as it is written, except that whole numbers lose their .0: 2.0 is 2."""
     return WHOLE_NUMBER.sub(r"\1", text)
 
 

@@ -1,6 +1,6 @@
 """Reads rows of a query from a Neo4j server over Bolt, and writes predicted facts back. Runs in a separate limited process.
 
-User and password come from the environment variables NEO4J_USERNAME and NEO4J_PASSWORD, and go nowhere else.
+User and password come from the environment variables NEO4J_USERNAME and NEO4J_PASSWORD, and are sent nowhere else.
 """
 
 import json

@@ -147,10 +147,12 @@ class AnnotatedFacts:
         by_graph = pl.col(GRAPH_COLUMN).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
         weighted = {}
         for number, (split, table) in enumerate(tables.items()):
-            own = annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("own"))
-            for weights in (best.select(*COLUMNS, WEIGHT), own):
+            in_split = (
+                annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("in_split"))
+            )
+            for weights in (best.select(*COLUMNS, WEIGHT), in_split):
                 table = table.join(weights, on=COLUMNS, how="left", maintain_order="left")
-            table = table.with_columns(pl.coalesce("own", WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
+            table = table.with_columns(pl.coalesce("in_split", WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
             weighted[split] = pl.concat([table, quoted.filter(pl.col("split") == number).select(*COLUMNS, WEIGHT)])
         text = f"{len(quoted):,} facts are stated only in quotes (<< ... >>), with a weight; they are read as facts"
         return weighted, [Note(text, "quoted", "", len(quoted))] * bool(len(quoted))
