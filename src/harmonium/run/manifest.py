@@ -64,7 +64,7 @@ def read(folder: Path) -> Manifest:
     if not path.exists() and not path.is_symlink():
         if folders.is_unfinished(folder):
             raise HarmoniumError(f"{folder}: training has not finished; `harmonium resume {folder}` continues it")
-        raise HarmoniumError(f"{folder}: it has no run.json, so it is not a (complete) run folder")
+        raise HarmoniumError(f"{folder}: no run.json in it, so it is not a (complete) run folder")
     content = storage.read_manifest(path, RUN_FORMAT)
     for name in content["files"] if isinstance(content.get("files"), dict) else ():
         if Path(name).name != name:
