@@ -78,7 +78,7 @@ REMARK_COLUMNS = {  # neither head, relation nor tail, unless all columns of the
     "user", "date", "year", "time", "timestamp", "since", "until", "from", "to", "start", "end", "rank", "id", "index", "nr",
     "no", "row", "number", "confidence", "weight", "score", "probability", "certainty", "trust", "count", "split", "",
 }  # fmt: skip
-INITIALS = ("hrt", "spo")
+INITIALS = ("hrt", "spo")  # of head, relation, tail and subject, predicate, object
 SAMPLED_ROWS = 10_000  # whose contents are examined
 MIN_ROWS = 20  # from which contents are evidence
 COMPARED_ROWS = 100_000  # with the first row: if it is a fact, one of them most likely shares a name with it
@@ -135,7 +135,7 @@ def _forms(words: Sequence[str]) -> list[str]:
 HEADS = set(_forms([head for head, _, _ in FAMILIES]))
 TAILS = set(_forms([tail for _, tail, _ in FAMILIES]))
 RELATION_TITLES = set(_forms(RELATIONS)) | {"r", "p"}
-CLEAR = {
+CLEAR = {  # names that are hardly ever those of entities or relations
     "head",
     "relation",
     "tail",
