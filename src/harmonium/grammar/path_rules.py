@@ -23,6 +23,7 @@ from harmonium.grammar.path_bodies import find_bodies, longest_body
 from harmonium.grammar.path_weights import PathQueries
 from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Steps, steps_between, strength
 from harmonium.model.scoring import Scorer, of_candidates
+from harmonium.runtime.distributed import World
 
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
@@ -73,8 +74,9 @@ class PathRules(Scorer):
         seed: int = 0,
         budget: float | None = None,
         progress: Callable[[int], None] | None = None,
+        world: World | None = None,
     ) -> PathRules:
-        """Path rules of all relations, for heads and tails.
+        """Path rules of all relations, for heads and tails. The processes of a `world` share the relations.
 
         `budget` bounds the work of fitting weights, in entities reached by a rule from a fact (some 100 ns each):
         relations share it by their sampled facts, and use fewer of these where walks are many. It is not a time, so the
@@ -85,12 +87,13 @@ class PathRules(Scorer):
         edges = steps_between(facts, n_relations)
         length = longest_body(facts, n_entities, n_relations)
         known = {slot: KnownAnswers.build(slot, facts, n_entities) for slot in OTHER_END}
-        draws, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         most_facts = _share(MAX_FACTS, n_relations)
         n_queries = 2 * int(facts.relation.bincount().clamp(max=most_facts).sum())
         per_query = (BUDGET if budget is None else budget) / max(1, n_queries)
         learned: dict[tuple[Slot, int], RelationRules] = {}
-        for relation in facts.relation.unique().tolist():
+        for relation in _relations_of(facts, world):
+            random = np.random.default_rng([seed, relation])  # what a relation draws does not depend on the others
+            draws = torch.Generator().manual_seed(int(random.integers(2**62)))
             of_relation = facts[facts.relation == relation]
             proper = of_relation[of_relation.head != of_relation.tail]
             sample = proper[torch.randperm(len(proper), generator=draws)[:most_facts]]
@@ -104,7 +107,9 @@ class PathRules(Scorer):
                     learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
             if progress:
                 progress(len(of_relation))
-        return cls(steps, learned)
+        if world is not None:
+            learned = {key: rules for part in world.all_gather(learned) for key, rules in part.items()}
+        return cls(steps, dict(sorted(learned.items(), key=lambda item: (item[0][1], item[0][0]))))
 
     def __len__(self) -> int:
         return sum(len(rules.bodies) for rules in self.by_relation.values())
@@ -298,6 +303,16 @@ def _check_tensors(tensors: Mapping[str, Tensor], n_relations: int) -> None:
         raise ValueError("path rules with a weight that is not finite")
     if len(torch.cat([tensors["is_head"][:, None].long(), relation[:, None], body], dim=1).unique(dim=0)) < len(body):
         raise ValueError("path rules that occur twice")
+
+
+def _relations_of(facts: Triples, world: World | None) -> list[int]:
+    """The relations of these facts; of several processes each has its share, dealt from the largest to the smallest."""
+    relations, counts = facts.relation.unique(return_counts=True)
+    if world is None:
+        found: list[int] = relations.tolist()
+        return found
+    dealt = relations[counts.argsort(descending=True, stable=True)][world.rank :: world.size]
+    return sorted(dealt.tolist())
 
 
 def _sorted(facts: Triples) -> Triples:

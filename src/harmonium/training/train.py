@@ -87,7 +87,7 @@ def train(
     if torchrun.rank():  # only the main process reports
         report, track = None, ()
     with process_group() as world:
-        chosen, search = read_recipe(base, given, alone=world is None)
+        chosen, search = read_recipe(base, given)
         if minutes is not None and search is None:
             raise HarmoniumError(
                 "a time budget (minutes) needs settings with a table [search], such as the preset best"
@@ -146,9 +146,13 @@ def _train(
     track: Sequence[str],
 ) -> Run:
     """Choose what is still to be chosen (the task), then train, evaluate and write."""
+    if world is not None:
+        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
+        shown = {"settings": replace(settings, data="").to_toml(), "search": str(task), "graph": graph.fingerprint()}
+        world.check_agreement(versions | shown)
     selection, limit = checkpoints.selection if checkpoints else None, None
     if task is not None:
-        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report)
+        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report, world)
         limit = most_seconds(selection)
         if checkpoints:
             checkpoints.decide(settings, selection)
@@ -182,17 +186,14 @@ def given_settings(
     return config or preset, given | full_keys(Config, overrides) | full_keys(Config, settings)
 
 
-def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple[Config, Search | None]:
-    """Settings with overrides applied, and what may still be chosen; default: the preset best.
-
-    Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
-    """
+def read_recipe(config: Base, overrides: Overrides) -> tuple[Config, Search | None]:
+    """Settings with overrides applied, and what may still be chosen; default: the preset best."""
     search = None
     if isinstance(config, Config):
         settings = Config.of(asdict(config), overrides)
     else:
-        config = config or (DEFAULT if alone else "paper")
-        settings, search = Config.read(config, overrides), Search.read(config) if alone else None
+        config = config or DEFAULT
+        settings, search = Config.read(config, overrides), Search.read(config)
     check_choices(settings)
     return settings, search
 
@@ -218,22 +219,18 @@ def load_graph(
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:
-    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it."""
+    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it.
+
+    A finished one is recognised where nothing was chosen: a search, or a fit of W, leaves other settings.
+    """
     with suppress(HarmoniumError, LookupError):
-        stored = checkpoint.settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
+        stored = checkpoint.given_settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
         return replace(stored, data=settings.data) == settings
     return False
 
 
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
-    """A new model, after a check that all processes are to train the same one."""
-    if world is not None:
-        if settings.model.harmony and settings.train.harmony != "joint":
-            raise HarmoniumError("several processes train W with the vectors; set train.harmony=joint")
-        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
-        world.check_agreement(
-            {**versions, "settings": replace(settings, data="").to_toml(), "graph": graph.fingerprint()}
-        )
+    """A new model whose vectors are to be trained."""
     try:
         shape = for_vectors(settings).model
         model = build_model(shape, graph.n_entities, graph.n_relations, settings.train.seed, world)
@@ -270,14 +267,18 @@ def _finish(
 ) -> Run:
     """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
-    if settings.model.harmony and settings.train.harmony != "joint":
-        settings, history = add_harmony(model, graph, settings, history)
-    world = model.cpu().world
-    grammar = _learn_constraints(model, graph, settings) if world is None else None
+    world = model.world
+    fits_harmony = settings.model.harmony and settings.train.harmony != "joint"
+    if world is not None and (fits_harmony or settings.train.constraints or settings.train.last_training):
+        model.cpu().gather_entities(everywhere=True)
+    if fits_harmony:
+        fitted = run_on_main(world, lambda: (*add_harmony(model, graph, settings, history), model.form))
+        settings, history, model.form = fitted
+    model.cpu()
+    grammar = _learn_constraints(model, graph, settings, world)
     run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
-    evaluation = evaluate_with_baselines(run.held_out_scorer(), graph, settings.evaluate)
-    final = _train_on_all(model, graph, settings, history) if world is None else None
-    run = replace(run, evaluation=evaluation, final=final)
+    evaluation = evaluate_with_baselines(run.held_out_scorer(), graph, settings.evaluate, world=world)
+    run = replace(run, evaluation=evaluation, final=_train_on_all(model, graph, settings, history, world))
     model.gather_entities()
     if log and evaluation:
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})
@@ -287,16 +288,20 @@ def _finish(
     return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
 
 
-def _learn_constraints(model: GradientGraph, graph: Graph, settings: Config) -> GrammarParameters | None:
+def _learn_constraints(
+    model: GradientGraph, graph: Graph, settings: Config, world: World | None
+) -> GrammarParameters | None:
     """The constraints beside the vectors, where they are asked for and facts are held out."""
     if not settings.train.constraints:
         return None
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
 
-    return learn_constraints(model, graph, seed=settings.train.seed)
+    return learn_constraints(model, graph, seed=settings.train.seed, world=world)
 
 
-def _train_on_all(model: GradientGraph, graph: Graph, settings: Config, history: History) -> GradientGraph | None:
+def _train_on_all(
+    model: GradientGraph, graph: Graph, settings: Config, history: History, world: World | None
+) -> GradientGraph | None:
     """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits."""
     held_out = len(graph.valid) + len(graph.test)
     if not settings.train.last_training or not held_out:
@@ -304,10 +309,11 @@ def _train_on_all(model: GradientGraph, graph: Graph, settings: Config, history:
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
-    final = _build(chosen, everything, None)
+    final = _build(chosen, everything, world)
     fit(final, everything, for_vectors(chosen))
+    final.cpu().gather_entities(everywhere=True)
     final.form = deepcopy(model.form)
-    return final.cpu().eval()
+    return final.eval()
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
