@@ -185,7 +185,7 @@ def test_where_a_query_has_one_answer_the_best_candidate_is_listed() -> None:
     facts = CandidateFacts(Triples.from_rows(ids), torch.zeros(8).double(), torch.zeros(8, 8).double())
     is_one, is_pair = (torch.tensor([name == wanted for name in relations.ids]) for wanted in ("one", "pair"))
     none = torch.zeros_like(is_one)
-    traits = RelationTraits(is_one | is_pair, none, is_pair)
+    traits = RelationTraits(is_one | is_pair, none, is_pair, none)
     odds = torch.tensor([1.0, 2, 0, 0, 1, 5, 6, 7]).double()
     listed = [triples[row] for row in one_per_slot(facts, odds, traits).nonzero()[:, 0].tolist()]
     assert listed == [triples[row] for row in (1, 2, 3, 4, 5, 7)]

@@ -158,14 +158,16 @@ def find_missing(
     progress: Callable[[int], None] | None = None,
     world: World | None = None,
 ) -> MissingFacts:
-    """The `top` most probable candidates of some relations (default: all), or of those with a `given` head or tail.
+    """The `top` most probable candidates of some relations, or of those with a `given` head or tail.
+
+    Default: all relations but those whose tails are numbers or dates, of which only a name can ask.
 
     Ties are ordered by relation, head and tail. Without a calibration the candidates have an order but no probability.
     The processes of a `world` share the relations.
     """
     top = whole_number("top", top)
     if relations is None:
-        relations = range(search.types.n_relations) if given is None else search.relations_of(*given)
+        relations = search.relations() if given is None else search.relations_of(*given)
     asked = sorted(set(relations))
     best = CandidateFacts.cat([]), torch.empty(0, dtype=torch.float64)
     for relation in asked if world is None else asked[world.rank :: world.size]:
@@ -180,7 +182,7 @@ def find_missing(
 
 
 def best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
-    """The best of all parts with their log-odds, or other values, by falling value; ties by relation, head and tail."""
+    """The best of all parts with their log-odds, or other values, descending; ties by relation, head and tail."""
     facts, log_odds = CandidateFacts.cat([part for part, _ in parts]), torch.cat([odds for _, odds in parts])
     order = torch.arange(len(facts))
     for column in (facts.triples.tail, facts.triples.head, facts.triples.relation, -log_odds):

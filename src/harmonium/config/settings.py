@@ -177,6 +177,12 @@ class TrainConfig:
     constraints: bool = option(
         False, "Learn constraints beside the vectors: paths, values in common, similar entities, names, usual values."
     )
+    constraint_seconds: float = option(
+        300.0,
+        "Bound of the work of learning path rules, counted as seconds of a nominal CPU: more facts are learned from.",
+        least=0,
+        most=1e6,
+    )
     last_training: bool = option(
         False,
         "Train the vectors that answer once more on all facts, held-out ones included; metrics stay held-out ones.",

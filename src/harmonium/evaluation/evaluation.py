@@ -290,6 +290,7 @@ def evaluate_with_baselines(
     graph: Graph,
     protocol: EvaluateConfig,
     baseline_facts: int = BASELINE_FACTS,
+    progress: Callable[[int], None] | None = None,
     world: World | None = None,
 ) -> EvaluationSummary | None:
     """What a run keeps: metrics on the split of the protocol and those of two baselines, frequency and one-step rules.
@@ -303,7 +304,7 @@ def evaluate_with_baselines(
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
-    evaluation = evaluate_scorer(scorer, graph, protocol, world=world)
+    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress, world=world)
     facts = draw_facts(_select_facts(graph, protocol, None)[0], baseline_facts)
     whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
     model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts, world=world)

@@ -6,8 +6,9 @@ each constraint support and how strongly (`strengths`), what does it say in word
 does that rest (`evidence`), and what of it has to be stored beside the facts (`to_tensors`). How much a constraint counts
 is learned for all families together (`grammar/learn.py`).
 
-A new family is one file: subclass `Family`, declare `name`, `title` and `constraints`, write `strengths` and `evidence`, and
-add it to `FAMILIES` in grammar/grammar.py. `tests/grammar/test_families.py` checks the laws that every family obeys.
+A new family is one file: subclass `Family`, declare its words, write `over`, `strengths` and `evidence`, and add it to
+`FAMILIES` in grammar/parameters.py; CONTRIBUTING.md has one as an example. `tests/grammar/` checks the laws that every
+family obeys.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harmonium.data.triples import Slot
+
+if TYPE_CHECKING:
+    from harmonium.grammar.known_facts import KnownFacts
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -48,9 +52,16 @@ def readable(relation: str) -> str:
 class Family(ABC):
     """Constraints of one kind over the facts of one graph."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]  # in tables
+    name: ClassVar[str]  # as `evaluate --without` takes it
+    column: ClassVar[str]  # in a tableau: one short word
+    title: ClassVar[str]  # in a sentence: "decided by values in common"
+    meaning: ClassVar[str]  # what it is, for people who have never heard of it
     constraints: ClassVar[tuple[str, ...]]  # a title for each
+
+    @classmethod
+    @abstractmethod
+    def over(cls, known: KnownFacts) -> Self:
+        """The family over the facts of a graph."""
 
     @abstractmethod
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:

@@ -185,11 +185,16 @@ class ExactHarmony(ExactScores):
     @cached_property
     def error_of_faster_scores(self) -> Tensor:
         errors = self.vectors.error_of_faster_scores
-        rounding = torch.finfo(torch.float32).eps * self.symbolic.abs().amax(1).to(errors.device)
+        rounding = torch.finfo(torch.float32).eps * self._largest.to(errors.device)
         return 2 * (self.weight.abs().to(errors.device) * errors + 2 * rounding)
 
     def _add(self, scores: Tensor, errors: Tensor, row: Tensor, candidate: Tensor) -> Scores:
         device, weight = scores.device, self.weight[row]
         symbolic = self.symbolic[row, candidate]
         total = weight.to(device) * scores + symbolic.to(device)
-        return total, 2 * weight.abs().to(device) * errors + ROUNDING * symbolic.abs().to(device)
+        return total, 2 * weight.abs().to(device) * errors + ROUNDING * self._largest[row].to(device)
+
+    @cached_property
+    def _largest(self) -> Tensor:
+        """(n,): the largest sum of constraints of each query: terms that cancel in one sum are about as large."""
+        return self.symbolic.abs().amax(1)

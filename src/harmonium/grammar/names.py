@@ -19,6 +19,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes, dense
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.known_facts import KnownFacts
 
 STEM = 4  # letters of a stem; only longer words have one
 COMMON = 0.1  # words in more than this share of all names are left out of comparisons
@@ -35,8 +36,14 @@ def words_of(name: str) -> list[str]:
 
 class Names(Family):
     name = "names"
+    column = "names"
     title = "names"
+    meaning = "what the names have in common, or with names of known answers"
     constraints = ("rare words in common", "its name inside", "name inside its", "words of such names")
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Names:
+        return cls(known.attributes, known.graph.entities)
 
     def __init__(self, attributes: Attributes, entities: Vocabulary) -> None:
         self.attributes, self.entities = attributes, entities

@@ -15,6 +15,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import Attributes, dense
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.known_facts import KnownFacts
 
 SHARP = 2  # exponent of a cosine: near entities count more than many far ones
 SCALE = 10.0
@@ -24,8 +25,14 @@ NAMED = 3  # entities in a sentence
 
 class Neighbours(Family):
     name = "neighbours"
+    column = "similar"
     title = "similar entities"
+    meaning = "what entities that share rare facts have as an answer"
     constraints = ("similar entities",)
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Neighbours:
+        return cls(known.attributes, known.graph.entities)
 
     def __init__(self, attributes: Attributes, entities: Vocabulary) -> None:
         self.attributes, self.entities = attributes, entities

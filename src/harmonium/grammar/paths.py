@@ -11,6 +11,7 @@ import torch
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
+from harmonium.grammar.known_facts import KnownFacts
 from harmonium.grammar.path_rules import PathRules
 from harmonium.grammar.walks import Body
 
@@ -20,8 +21,14 @@ COUNTED = 4096  # rules whose counts are kept
 
 class Paths(Family):
     name = "paths"
-    title = "paths"
+    column = "paths"
+    title = "other paths"
+    meaning = "all other path rules together"
     constraints = ("paths",)
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Paths:
+        return cls(known.rules, known.graph.entities, known.graph.relations)
 
     def __init__(self, rules: PathRules, entities: Vocabulary, relations: Vocabulary) -> None:
         self.rules, self.entities, self.relations = rules, entities, relations

@@ -10,14 +10,21 @@ from harmonium.data.entity_types import EntityTypes
 from harmonium.data.triples import Slot
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.known_facts import KnownFacts
 
 LIMIT = 7.0  # log-odds of roles beyond which no more is said
 
 
 class Usual(Family):
     name = "usual"
-    title = "usual value"
+    column = "usual"
+    title = "how usual the answer is"
+    meaning = "how usual the candidate is as an answer, and how well its other facts fit that role"
     constraints = ("usual value", "fills this slot", "fitting roles")
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Usual:
+        return cls(known.attributes, known.types)
 
     def __init__(self, attributes: Attributes, types: EntityTypes) -> None:
         self.attributes, self.types = attributes, types

@@ -21,6 +21,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
 from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
+from harmonium.grammar.known_facts import KnownFacts
 
 PRIOR = 2.0  # k: entities that are assumed to have usual answers
 MOST = 0.999  # confidence
@@ -29,8 +30,14 @@ JOINED = 1 << 22  # pairs of an attribute and an answer that are worked on at on
 
 class Values(Family):
     name = "values"
+    column = "values"
     title = "values in common"
+    meaning = "what entities with the same facts have as an answer"
     constraints = ("best value", "values together")
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Values:
+        return cls(known.attributes, known.graph.entities, known.graph.relations)
 
     def __init__(self, attributes: Attributes, entities: Vocabulary, relations: Vocabulary) -> None:
         self.attributes, self.entities, self.relations = attributes, entities, relations

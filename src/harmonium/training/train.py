@@ -17,7 +17,7 @@ from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import Options, split_keywords
 from harmonium.errors import HarmoniumError, out_of_memory_error
-from harmonium.evaluation.evaluation import evaluate_with_baselines
+from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.stretched_harmony import stretch_tokens
@@ -33,8 +33,8 @@ from harmonium.runtime.folders import is_finished, is_unfinished, refuse_current
 from harmonium.training.fit import fit
 from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
-from harmonium.training.notebook_progress import OnProgress, training_progress
-from harmonium.training.search.search import most_seconds, select
+from harmonium.training.notebook_progress import OnProgress, stage_counter, training_progress
+from harmonium.training.search.search import TimeLimit, select
 from harmonium.training.search.space import Search, for_vectors
 from harmonium.training.setting_choices import check_choices
 from harmonium.training.tracking import Log, check_targets, tracking
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from harmonium.grammar.parameters import GrammarParameters
 
 DEFAULT = "best"  # the preset used where no settings are given
+LAST_TRAINING = "last training, on all facts"
+MOSTLY = 0.75  # of the epochs of the last training: with fewer, its vectors are worse than those that it replaces
 Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
 
 
@@ -150,18 +152,18 @@ def _train(
         versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
         shown = {"settings": replace(settings, data="").to_toml(), "search": str(task), "graph": graph.fingerprint()}
         world.check_agreement(versions | shown)
-    selection, limit = checkpoints.selection if checkpoints else None, None
+    selection, limit = checkpoints.selection if checkpoints else None, TimeLimit()
     if task is not None:
         settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report, world)
-        limit = most_seconds(selection)
+        limit = TimeLimit.after(selection, settings)
         if checkpoints:
             checkpoints.decide(settings, selection)
     model = _build(settings, graph, world)
     if checkpoints:
         checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
     with tracking(track, settings) as log:
-        history = fit(model, graph, settings, report, log, checkpoints, limit)
-        return _finish(settings, graph, model, history, log, checkpoints, selection)
+        history = fit(model, graph, settings, report, log, checkpoints, limit.first_training)
+        return _finish(settings, graph, model, history, log, checkpoints, selection, limit, report)
 
 
 def settings_of_run(folder: Path) -> Path:
@@ -264,6 +266,8 @@ def _finish(
     log: Log | None,
     checkpoints: Checkpoints | None,
     selection: Selection | None,
+    limit: TimeLimit,
+    report: OnProgress | None,
 ) -> Run:
     """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
@@ -272,13 +276,17 @@ def _finish(
     if world is not None and (fits_harmony or settings.train.constraints or settings.train.last_training):
         model.cpu().gather_entities(everywhere=True)
     if fits_harmony:
+        stage_counter(report, "fitting W and b", len(graph.valid), "held-out facts")
         fitted = run_on_main(world, lambda: (*add_harmony(model, graph, settings, history), model.form))
         settings, history, model.form = fitted
     model.cpu()
-    grammar = _learn_constraints(model, graph, settings, world)
+    grammar = _learn_constraints(model, graph, settings, report, world)
     run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
-    evaluation = evaluate_with_baselines(run.held_out_scorer(), graph, settings.evaluate, world=world)
-    run = replace(run, evaluation=evaluation, final=_train_on_all(model, graph, settings, history, world))
+    evaluation = _evaluate(run, report, world)
+    if settings.train.last_training:
+        final, stopped = _train_on_all(model, graph, settings, history, limit, report, world)
+        run = replace(run, final=final, history=replace(history, stopped=stopped))
+    run = replace(run, evaluation=evaluation)
     model.gather_entities()
     if log and evaluation:
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})
@@ -288,32 +296,56 @@ def _finish(
     return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
 
 
+def _evaluate(run: Run, report: OnProgress | None, world: World | None) -> EvaluationSummary | None:
+    """The metrics of what has learned from train facts alone."""
+    protocol, graph = run.config.evaluate, run.graph
+    n_facts = len(graph.splits[protocol.split]) or len(graph.valid)
+    n_queries = min(n_facts, protocol.sample or n_facts) * (2 if protocol.side == "both" else 1)
+    advance = stage_counter(report, "evaluating", n_queries, "queries")
+    return evaluate_with_baselines(run.held_out_scorer(), graph, protocol, progress=advance, world=world)
+
+
 def _learn_constraints(
-    model: GradientGraph, graph: Graph, settings: Config, world: World | None
+    model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None, world: World | None
 ) -> GrammarParameters | None:
     """The constraints beside the vectors, where they are asked for and facts are held out."""
     if not settings.train.constraints:
         return None
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
 
-    return learn_constraints(model, graph, seed=settings.train.seed, world=world)
+    train = settings.train
+    return learn_constraints(
+        model, graph, seed=train.seed, seconds=train.constraint_seconds, report=report, world=world
+    )
 
 
 def _train_on_all(
-    model: GradientGraph, graph: Graph, settings: Config, history: History, world: World | None
-) -> GradientGraph | None:
-    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits."""
-    held_out = len(graph.valid) + len(graph.test)
-    if not settings.train.last_training or not held_out:
-        return None
+    model: GradientGraph,
+    graph: Graph,
+    settings: Config,
+    history: History,
+    limit: TimeLimit,
+    report: OnProgress | None,
+    world: World | None,
+) -> tuple[GradientGraph | None, str]:
+    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits.
+
+    And how training ended: where time is over before most of the epochs are done, there are no such vectors.
+    """
+    if not len(graph.valid) + len(graph.test):
+        return None, history.stopped
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
     final = _build(chosen, everything, world)
-    fit(final, everything, for_vectors(chosen))
+    told = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
+    ended = fit(final, everything, for_vectors(chosen), told, most_seconds=limit.rest())
+    if len(ended.rows) < MOSTLY * epochs:
+        text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
+        return None, f"{history.stopped}; {text}"
     final.cpu().gather_entities(everywhere=True)
     final.form = deepcopy(model.form)
-    return final.eval()
+    return final.eval(), history.stopped
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:

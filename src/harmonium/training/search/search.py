@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -28,7 +28,7 @@ from harmonium.run.selection import Selection, Trial
 from harmonium.runtime.device import pick_device, use_threads
 from harmonium.runtime.distributed import World, agreed, run_on_main
 from harmonium.training.search.held_out import MIN_HELD_OUT, HeldOut, held_out_parts, is_better
-from harmonium.training.search.sizes import FINAL_SHARE, Sizer
+from harmonium.training.search.sizes import FINAL_SHARE, Sizer, training_share
 from harmonium.training.search.space import Search, changed_settings, settings_by_key, show_value, with_settings
 from harmonium.training.state import Progress
 
@@ -38,9 +38,26 @@ MIN_PATIENCE = 20.0  # seconds beyond a small budget
 SHARED_STEP = 0.02  # nominal seconds of a step from which several processes train a trial together
 
 
-def most_seconds(selection: Selection) -> float:
-    """The time by the clock that the final training may take after the search."""
-    return _patience(60 * selection.minutes) - selection.seconds
+@dataclass(frozen=True)
+class TimeLimit:
+    """How long trainings may take by the clock, so that all ends within twice the budget on a slow or busy machine.
+
+    Both end normally on a machine that is half as fast as the nominal one.
+    """
+
+    first_training: float | None = None  # seconds; None: no limit
+    end: float | None = None  # by time.perf_counter()
+
+    @classmethod
+    def after(cls, selection: Selection, settings: Config) -> TimeLimit:
+        """What the search has left over."""
+        rest = max(_patience(60 * selection.minutes) - selection.seconds, MIN_PATIENCE)
+        share = training_share(settings)
+        return cls(max(share * rest, MIN_PATIENCE), time.perf_counter() + rest)
+
+    def rest(self) -> float | None:
+        """Seconds that are left."""
+        return None if self.end is None else max(0.0, self.end - time.perf_counter())
 
 
 def _patience(seconds: float) -> float:
