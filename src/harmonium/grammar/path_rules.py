@@ -118,27 +118,37 @@ class PathRules(Scorer):
     def works_by_relation(self) -> bool:
         return True
 
-    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> Array:
+    def strengths(
+        self,
+        slot: Slot,
+        relation: int,
+        given: Tensor,
+        hidden: Tensor | None = None,
+        candidates: Array | None = None,
+    ) -> Array:
         """(m, n_entities) float64: what the rules of a relation add up to for each entity in the open slot.
+
+        Or for the `candidates` (c,) alone.
 
         `hidden` (m,) are answers whose facts are not walked as first step: each row as if its fact were not known.
         """
         n = self.steps.n_entities
         rules = self.by_relation.get((slot, relation))
-        total = np.zeros((len(given), n))
+        width = n if candidates is None else len(candidates)
         if rules is None:
-            return total
+            return np.zeros((len(given), width))
         starts, inverse = given.numpy(), None
         if hidden is None:
             starts, inverse = np.unique(starts, return_inverse=True)
         tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
-        sums = np.zeros((len(starts), n))
+        sums = np.zeros((len(starts), width))
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
             cell = np.concatenate([level.cell for level in reached])
             values = [rules.weights[level.rule] * strength(level.walks) for level in reached]
             size = (block.stop - block.start) * n
-            sums[block] = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            of_block = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            sums[block] = of_block if candidates is None else of_block[:, candidates]
         return sums if inverse is None else sums[inverse]
 
     def n_candidates(self, slot: Slot) -> int:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
-from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
+from harmonium.grammar.family import Array, Evidence, Family, Ids, columns_of, readable
 from harmonium.grammar.known_facts import KnownFacts
 
 PRIOR = 2.0  # k: entities that are assumed to have usual answers
@@ -53,14 +53,26 @@ class Values(Family):
         return together, self.attributes.transposed @ has_answer, usual, n_answers
 
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
-        n = self.attributes.n_entities
-        highest, together = (np.zeros(len(given) * n) for _ in self.constraints)
+        return self._strengths(slot, relation, given, np.arange(self.attributes.n_entities), hidden)
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        return self._strengths(slot, relation, given, candidates)
+
+    def _strengths(
+        self, slot: Slot, relation: int, given: Ids, candidates: Ids, hidden: Ids | None = None
+    ) -> list[Array]:
+        shape, columns = (len(given), len(candidates)), columns_of(candidates, self.attributes.n_entities)
+        highest, together = (np.zeros(len(given) * len(candidates)) for _ in self.constraints)
         n_attributes = np.zeros(len(given))
-        for first, row, column, confidence, usual in self._joined(slot, relation, given, hidden, n_attributes):
-            cell = (first + row) * n + column
-            np.maximum.at(highest, cell, confidence)
-            together += np.bincount(cell, np.log(confidence / usual).clip(min=0), len(given) * n)
-        shape = len(given), n
+        for first, row, entity, confidence, usual in self._joined(slot, relation, given, hidden, n_attributes):
+            column = columns[entity]
+            asked = column >= 0
+            row, column, confidence, usual = row[asked], column[asked], confidence[asked], usual[asked]
+            start, stop = first * shape[1], (first + int(row.max(initial=-1)) + 1) * shape[1]  # the rows of this block
+            cell = row * shape[1] + column
+            np.maximum.at(highest, start + cell, confidence)
+            support = np.log(confidence / usual).clip(min=0)
+            together[start:stop] += np.bincount(cell, support, stop - start)
         scale = np.sqrt(np.maximum(1.0, n_attributes))[:, None]
         return [highest.reshape(shape), together.reshape(shape) / scale]
 
