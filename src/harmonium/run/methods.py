@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import harmonium
 
 NAMES = (
-    "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "rules",
-    "score", "serve", "similar", "update",
+    "audit", "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report",
+    "rules", "score", "serve", "similar", "update",
 )  # fmt: skip
 
 
@@ -33,6 +33,7 @@ class RunMethods:
     """What can be asked of a run."""
 
     if TYPE_CHECKING:  # a function in a class is a method: type checkers know its parameters and results
+        audit = harmonium.audit
         classify = harmonium.classify
         complete = harmonium.complete
         diff = harmonium.diff

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
-from harmonium.data.names import BLANKS, clean_name
+from harmonium.data.names import WHITESPACE, clean_name
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 
@@ -227,7 +227,7 @@ class Contents(NamedTuple):
             return cls(
                 len(kept), 0 if is_nested else kept.n_unique(), cells.dtype.is_numeric() or cells.dtype.is_temporal()
             )
-        texts = cells.head(SAMPLE).drop_nulls().str.strip_chars(BLANKS)
+        texts = cells.head(SAMPLE).drop_nulls().str.strip_chars(WHITESPACE)
         texts = texts.filter(texts != "")
         numbers = (texts.str.contains(NUMBER) & texts.str.contains(r"\d")) | texts.str.contains(DATE)
         return cls(len(texts), texts.n_unique(), len(texts) > 0 and int(numbers.sum()) > 0.9 * len(texts))
