@@ -29,6 +29,7 @@ from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.run.run import Run
@@ -115,6 +116,12 @@ class OpenRun:
         """Which relations are symmetric, and which have one answer."""
         return RelationTraits.infer(self.graph)
 
+    @cached_property
+    def further(self) -> FurtherAnswers:
+        """How likely a query has an answer that the graph lacks."""
+        known = None if self.grammar is None else self.grammar.further
+        return known or FurtherAnswers.of(self.graph)
+
     def probabilities(self, triples: Triples) -> Tensor | None:
         """(n,): P(the fact is true), the one that every command, page and file states; None with too few held-out facts.
 
@@ -169,7 +176,7 @@ class OpenRun:
         slots = (Slot.HEAD, Slot.TAIL)
         known = {slot: self.known(slot) for slot in slots}
         rejected = {slot: self.rejected(slot) for slot in slots}
-        return CandidateSearch(self.scorer, self.types, self.traits, known, rejected, typed, only_empty)
+        return CandidateSearch(self.scorer, self.types, self.traits, known, rejected, self.further, typed, only_empty)
 
     def is_answered(self, slot: Slot, query: Triples) -> bool:
         """Whether a query (one row) can have one answer, and the graph knows it."""
