@@ -68,6 +68,7 @@ def by_definition(scorer: Scorer, graph: Graph, relation: int, typed: bool) -> d
                 further.log_odds(Slot.TAIL, relation, triple.head.numpy())[0],
                 further.log_odds(Slot.HEAD, relation, triple.tail.numpy())[0],
                 float((t, relation, h) in known),
+                0.0,  # random facts agree in nothing
             ]  # fmt: skip
     return expected
 

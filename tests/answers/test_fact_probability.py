@@ -91,10 +91,10 @@ def facts_of(features: torch.Tensor, relation: torch.Tensor) -> CandidateFacts:
 
 def test_log_odds_are_a_regression_for_each_relation_less_what_is_labelled() -> None:
     features = torch.randn(4, len(FEATURES), generator=GENERATOR).double()
-    weights, own = torch.randn(2, 17, generator=GENERATOR).double()
+    weights, own = torch.randn(2, 18, generator=GENERATOR).double()
     labels = {7: 1.5}
     calibration = FactCalibration(
-        [1.0] * 16, [2.0] * 16, weights.tolist(), {7: own.tolist()}, -0.5, labels, {7: 0.2}, 0.7, 99
+        [1.0] * 17, [2.0] * 17, weights.tolist(), {7: own.tolist()}, -0.5, labels, {7: 0.2}, 0.7, 99
     )
     margins, nothing, counts = features[:, :2], features[:, 2:4], features[:, 4:6]
     inputs = torch.cat([features, margins.amin(1)[:, None], nothing * margins, counts * margins], dim=1)
@@ -188,28 +188,26 @@ def test_a_calibration_is_kept_in_the_run_folder(tmp_path: Path, monkeypatch: py
     fits: list[bool] = []
     fit = fact_probability.fit_fact_calibration
 
-    def count(scorer, graph, typed=True, progress=None):
-        fits.append(typed)
-        return fit(scorer, graph, typed, progress)
+    def count(scorer, graph, progress=None):
+        fits.append(True)
+        return fit(scorer, graph, progress)
 
     monkeypatch.setattr(fact_probability, "fit_fact_calibration", count)
     monkeypatch.setattr(manifest, "_computed", {})
-    typed, untyped = open_run(run).fact_calibration(), open_run(run).fact_calibration(typed=False)
-    assert typed is not None
-    assert untyped is not None
-    assert fits == [True, False]
+    first = open_run(run).fact_calibration()
+    assert first is not None
     monkeypatch.setattr(manifest, "_computed", {})  # another process
     again = Run.load(tmp_path / "run")
-    assert (open_run(again).fact_calibration(), open_run(again).fact_calibration(typed=False)) == (typed, untyped)
-    assert fits == [True, False]
-    file = tmp_path / "run" / "fact_calibration.typed.json"
+    assert open_run(again).fact_calibration() == first
+    assert len(fits) == 1
+    file = tmp_path / "run" / "fact_calibration.json"
     good = file.read_bytes()
     for content in (b"", b"[]", good.replace(b"0", b"1")):
         monkeypatch.setattr(manifest, "_computed", {})
         file.write_bytes(content)
-        assert open_run(again).fact_calibration() == typed
+        assert open_run(again).fact_calibration() == first
         assert file.read_bytes() == good
-    assert fits == [True, False, True, True, True]
+    assert len(fits) == 4
 
 
 def test_that_nothing_could_be_fitted_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

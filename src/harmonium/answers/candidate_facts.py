@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from harmonium.answers.conflicts import Conflicts
 from harmonium.answers.relation_traits import RelationTraits, false_answers
 from harmonium.data.entity_types import EntityTypes, SlotTypes
 from harmonium.data.graph import SPLITS, Graph
@@ -46,6 +47,7 @@ FEATURES = (
     "further tail",  # log-odds that the head has a tail that is not known (grammar/further_answers.py)
     "further head",  # the same for a head of the tail
     "reverse",  # 1 where the fact is known the other way round
+    "conflict",  # how strongly it conflicts with known facts of its entities (conflicts.py); 0: not at all
 )
 REVERSE = FEATURES.index("reverse")
 Progress = Callable[[int], None]
@@ -87,6 +89,7 @@ class CandidateSearch:
         Slot, KnownAnswers
     ]  # known to be false, likewise; in both directions where the relation is symmetric
     further: FurtherAnswers  # learned from the known facts
+    conflicts: Conflicts  # with known facts
     typed: bool  # ask only entities that could fill the slot
     only_empty: bool  # ask only (head, relation, ?) without any known answer
 
@@ -97,8 +100,8 @@ class CandidateSearch:
         known = {slot: graph.known_answers(slot, splits) for slot in OTHER}
         types, traits = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
         rejected = {slot: false_answers(graph, slot, traits) for slot in OTHER}
-        further = FurtherAnswers.of(graph, splits)
-        return cls(scorer.prepare(), types, traits, known, rejected, further, typed, only_empty)
+        further, conflicts = FurtherAnswers.of(graph, splits), Conflicts(graph.facts(splits), traits, graph.n_entities)
+        return cls(scorer.prepare(), types, traits, known, rejected, further, conflicts, typed, only_empty)
 
     def relations(self) -> list[int]:
         """The relations whose missing facts are looked for unless they are named: none whose tails are numbers or dates."""
@@ -301,7 +304,8 @@ class _RelationSearch:
         """Pairs with their features; a known fact does not count as an answer to its own questions."""
         heads, tails = self.sides[Slot.HEAD], self.sides[Slot.TAIL]
         facts = Triples(heads.entities[head], torch.full_like(head, self.relation), tails.entities[tail])
-        is_known = self.search.known[Slot.TAIL].contain(facts).double()
+        is_fact = self.search.known[Slot.TAIL].contain(facts)
+        is_known = is_fact.double()
         is_known_reversed = self.search.known[Slot.TAIL].contain(Triples(facts.tail, facts.relation, facts.head))
         scores, tail_margin = self.scores[Slot.HEAD].rate(head, tail)
         _, head_margin = self.scores[Slot.TAIL].rate(tail, head)
@@ -310,7 +314,8 @@ class _RelationSearch:
         empty, counts = ((n_tails == 0).double(), (n_heads == 0).double()), (n_tails.log1p(), n_heads.log1p())
         types = heads.type_log_odds(head, n_tails), tails.type_log_odds(tail, n_heads)
         further = (self._further(slot, facts, is_known) for slot in (Slot.TAIL, Slot.HEAD))
-        columns = (tail_margin, head_margin, *empty, *counts, *types, *further, is_known_reversed.double())
+        conflict = torch.from_numpy(self.search.conflicts.strengths(self.relation, facts, is_fact.numpy()))
+        columns = (tail_margin, head_margin, *empty, *counts, *types, *further, is_known_reversed.double(), conflict)
         return CandidateFacts(facts, scores, torch.stack(columns, dim=1))
 
     def _further(self, open_slot: Slot, facts: Triples, is_known: Tensor) -> Tensor:

@@ -42,23 +42,13 @@ from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import schema
 
-FILE = "fact_calibration.{}.json"  # in a run folder; fitted again when the model or the facts have changed,
+FILE = "fact_calibration.json"  # in a run folder; fitted again when the model or the facts have changed,
 METHOD = 4  # or the features or the fit, which have this number
 MINIMUM = 10  # true candidates required for a fit
 MAX_PAIRS = 1 << 36  # of heads and tails seen with a relation: half an hour of a core; larger graphs are not calibrated
-UNCALIBRATED = (
-    1.0,
-    1.0,
-    0.0,
-    0.0,
-    1.0,
-    1.0,
-    0.3,
-    0.3,
-    0.0,
-    0.0,
-    0.0,
-)  # weights of the features where nothing was fitted
+UNCALIBRATED = {  # weights of features where nothing was fitted
+    "tail margin": 1.0, "head margin": 1.0, "tails": 1.0, "heads": 1.0, "head type": 0.3, "tail type": 0.3,
+}  # fmt: skip
 PROMISING, PER_TRUE = 1000, 20  # candidates of a relation that all are examples: the most promising ones, ...
 # ... PROMISING + PER_TRUE for each true one; of the others as many are sampled, and weighted.
 MODEL_ERROR = 0.35  # standard deviation of log((1 - c) / c) that no fit knows of: sigmoid(a) is only a model
@@ -67,7 +57,7 @@ Z = 1.645  # of a 90 % interval
 
 def uncalibrated_log_odds(facts: CandidateFacts) -> Tensor:
     """Heuristic score (n,) that orders candidates before calibration. Not a probability."""
-    return facts.features @ torch.tensor(UNCALIBRATED, dtype=torch.float64)
+    return facts.features @ torch.tensor([UNCALIBRATED.get(name, 0.0) for name in FEATURES], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,7 @@ class Completeness:
 
 @dataclass(frozen=True)
 class FactCalibration:
-    """The weights of one run, for typed candidates or for all."""
+    """The weights of one run."""
 
     mean: list[float]  # of each input over the examples
     scale: list[float]  # standard deviation of each input
@@ -148,19 +138,17 @@ class FactCalibration:
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-def fact_calibration_for(
-    run: Run, scorer: Scorer, typed: bool = True, progress: Progress | None = None
-) -> FactCalibration | None:
+def fact_calibration_for(run: Run, scorer: Scorer, progress: Progress | None = None) -> FactCalibration | None:
     """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts.
 
     `scorer` is what has learned from train facts alone.
     """
 
     def compute() -> _Kept:
-        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, typed, progress))
+        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, progress))
 
-    file, parse = FILE.format("typed" if typed else "untyped"), partial(_parse, n_relations=run.graph.n_relations)
-    calibration = manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration
+    parse = partial(_parse, n_relations=run.graph.n_relations)
+    calibration = manifest.compute_once(run.path, run.fingerprint, FILE, parse, compute).calibration
     return None if calibration is None else replace(calibration, correction=correction_for(run))
 
 
@@ -201,12 +189,10 @@ class _Examples:
     weight: Tensor  # (n,): how many candidates each stands for
 
 
-def fit_fact_calibration(
-    scorer: Scorer, graph: Graph, typed: bool = True, progress: Progress | None = None
-) -> FactCalibration | None:
+def fit_fact_calibration(scorer: Scorer, graph: Graph, progress: Progress | None = None) -> FactCalibration | None:
     """Fit the weights on the candidates that are listed when only train is known; None if that is impossible."""
     graph = replace(graph, valid=graph.valid.positive())
-    search, examples = CandidateSearch.prepare(scorer, graph, ("train",), typed), {}
+    search, examples = CandidateSearch.prepare(scorer, graph, ("train",)), {}
     search = replace(search, traits=RelationTraits.infer(graph))  # those by which missing facts are listed
     heads, tails = search.types.sizes[: 2 * graph.n_relations].split(graph.n_relations)
     if len(graph.valid) < MINIMUM or (heads * tails).sum() > MAX_PAIRS:
@@ -243,7 +229,7 @@ def _sample(facts: CandidateFacts, label: Tensor) -> _Examples:
 
 
 def _inputs(features: Tensor) -> Tensor:
-    """(n, 16): the features, the smaller margin, and products of margins with how many answers are known."""
+    """(n, 17): the features, the smaller margin, and products of margins with how many answers are known."""
     tail_margin, head_margin, no_tail, no_head, tails, heads = features[:, :6].T
     products = (no_tail * tail_margin, no_head * head_margin, tails * tail_margin, heads * head_margin)
     return torch.cat([features, torch.stack([tail_margin.minimum(head_margin), *products], dim=1)], dim=1)
