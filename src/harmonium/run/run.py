@@ -13,7 +13,7 @@
 
 and, once they were asked for, files computed from these (`manifest.keep`):
 
-    fact_calibration.*.json    probabilities of facts, how complete the graph is (answers/calibration/fact_probability.py)
+    fact_calibration.json      probabilities of facts, how complete the graph is (answers/calibration/fact_probability.py)
     conformal.json             answer sets (answers/calibration/conformal.py)
 
 A folder is written under a temporary name beside its path and renamed when complete, so it exists whole or not at all.
