@@ -291,23 +291,26 @@ def evaluate_with_baselines(
     protocol: EvaluateConfig,
     baseline_facts: int = BASELINE_FACTS,
     progress: Callable[[int], None] | None = None,
+    world: World | None = None,
 ) -> EvaluationSummary | None:
     """Evaluate a model and two baselines (frequency, one-step rules) on the split of the protocol, for storing in a run.
 
     If that split has no facts to rank, valid is used; if that is empty too, the result is None. Baselines rank a random
-    sample of at most `baseline_facts` facts; their metrics have the number of queries as `queries`.
+    sample of at most `baseline_facts` facts; their metrics have the number of queries as `queries`. The processes of a
+    `world` share the queries or, if candidates are sharded, the candidates.
     """
+    world = None if scorer.world is not None else world
     rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
-    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress)
+    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress, world=world)
     facts = draw_facts(_select_facts(graph, protocol, None)[0], baseline_facts)
     whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
-    model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts)
+    model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts, world=world)
     baselines, warnings = {}, []
     for name, baseline in (("frequency", Frequency(graph)), ("rules", RuleBaseline(graph))):
-        ranked = evaluate_scorer(baseline, graph, protocol, facts)
+        ranked = evaluate_scorer(baseline, graph, protocol, facts, world=world)
         baselines[name] = ranked.metrics | {"queries": len(ranked.ranks)}
         warnings += _doubts(name, model, ranked)
     return evaluation.summary(baselines, "; ".join(warnings) or None)
