@@ -143,6 +143,12 @@ class Plain:
         return len(set().union(*self.answers(slot, relation).values()))
 
 
+def confidence_of(answered: list[set[int]], candidate: int, usual: float) -> float:
+    """The share of the entities with a trait, given by their answers, that have the candidate; 0 if none has."""
+    count = sum(candidate in of_entity for of_entity in answered)
+    return min((count + 2 * usual) / (len(answered) + 2), 0.999) if count else 0.0
+
+
 @by_hand
 def paths(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -> list[float]:
     of_relation, total = plain.rules.by_relation[slot, relation], 0.0
@@ -161,9 +167,8 @@ def values(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) 
     best, together = 0.0, 0.0
     for attribute in attributes:
         answered = [answers[e] for e in plain.having(attribute) if e in answers]
-        count = sum(candidate in of_entity for of_entity in answered)
-        if count:
-            confidence = min((count + 2 * usual) / (len(answered) + 2), 0.999)
+        confidence = confidence_of(answered, candidate, usual)
+        if confidence:
             best, together = max(best, confidence), together + max(0.0, math.log(confidence / usual))
     return [best, together / math.sqrt(max(1, len(attributes)))]
 
@@ -200,7 +205,11 @@ def names(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -
         n_others = plain.n - plain.n_members(slot, relation)
         fit -= math.log((count[word] - with_word + 0.5) / (n_others + 1))
     fit = min(7.0, max(-7.0, fit / math.sqrt(len(second))))
-    return [*(inside if given != candidate else [0.0, 0.0, 0.0]), fit]
+    answers = plain.answers(slot, relation)
+    usual = sum(candidate in of_entity for of_entity in answers.values()) / len(answers)
+    sharing = [[answers[e] for e in answers if word in plain.words[e]] for word in first]
+    like = max(confidence_of(answered, candidate, usual) for answered in sharing)
+    return [*(inside if given != candidate else [0.0, 0.0, 0.0]), fit, like]
 
 
 @pytest.fixture(scope="module")
