@@ -103,8 +103,9 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
         return
-    from harmonium.answers.calibration.completeness import completeness_of, completeness_table
+    from harmonium.answers.calibration.completeness import completeness_of
     from harmonium.answers.open_run import open_run
+    from harmonium.data.checks.completeness import completeness_table
 
     title = f"Missing from {run.graph.name}"
     console.show(display.missing(title, facts if out is None else facts[:SHOWN]))

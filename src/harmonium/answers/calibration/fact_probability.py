@@ -130,7 +130,12 @@ class FactCalibration:
             deviation = math.hypot(self.label_deviation_of.get(relation, self.label_deviation), MODEL_ERROR)
             # the held-out facts of a rare relation are too few to count; its share of all of them is expected
             facts = (int(held_out[relation]) + int(known[relation]) * total / total_known) / 2
-            missing, low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (0, -1, 1))
+            missing = facts * math.exp(min(mean, 50.0))
+            deviation = math.hypot(
+                deviation, (missing + 1) ** -0.5
+            )  # a number of facts varies beside its mean (Poisson)
+            low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (-1, 1))
+            low = low if low >= 1 else 0.0
             relations.append(Completeness(relation, int(known[relation]), missing, low, high, int(held_out[relation])))
         return relations
 
