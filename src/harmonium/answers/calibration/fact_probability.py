@@ -115,6 +115,17 @@ class FactCalibration:
         """(n,) float64."""
         return self.log_odds(facts).sigmoid()
 
+    def spread(self, relations: Tensor) -> Tensor:
+        """(n,) float64: standard deviation of log-odds for not knowing how many facts these relations (n,) lack."""
+        deviation = [self.label_deviation_of.get(relation, self.label_deviation) for relation in relations.tolist()]
+        return torch.tensor(deviation, dtype=torch.float64).hypot(torch.tensor(MODEL_ERROR, dtype=torch.float64))
+
+    def expected_true(self, probabilities: Tensor, relations: Tensor) -> tuple[float, float, float]:
+        """How many of some facts are true, by their probabilities, and a 90 % interval of that number."""
+        shift = Z * self.spread(relations)
+        low, expected, high = ((probabilities.logit() + side * shift).sigmoid().sum().item() for side in (-1, 0, 1))
+        return expected, low, high
+
     def uncorrected(self) -> FactCalibration:
         """Without what was learned from judgements."""
         return replace(self, correction=None)
