@@ -131,13 +131,18 @@ class FactCalibration:
         return replace(self, correction=None)
 
     def completeness(self, graph: Graph) -> list[Completeness]:
-        """How complete each relation is that has facts; the number of missing facts is (1 - c) / c for each held-out one."""
+        """How complete each relation is that has facts: (1 - c) / c facts are missing for each held-out one.
+
+        Judgements that raise or lower the odds of predicted facts raise or lower that number alike.
+        """
         known = graph.facts().positive().relation.bincount(minlength=graph.n_relations)
         held_out = graph.valid.positive().relation.bincount(minlength=graph.n_relations)
         total, total_known = int(held_out.sum()), int(known.sum())
         relations = []
         for relation in known.nonzero()[:, 0].tolist():
             mean = -self.label_log_odds_of.get(relation, self.label_log_odds)  # of log((1 - c) / c)
+            if self.correction is not None:
+                mean += self.correction.shift(relation)
             deviation = math.hypot(self.label_deviation_of.get(relation, self.label_deviation), MODEL_ERROR)
             # the held-out facts of a rare relation are too few to count; its share of all of them is expected
             facts = (int(held_out[relation]) + int(known[relation]) * total / total_known) / 2
