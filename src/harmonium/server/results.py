@@ -161,6 +161,7 @@ class RelationSummary:
     symmetric: bool
     one_tail: bool  # a head has one tail
     one_head: bool  # a tail has one head
+    complete: str | None  # how complete it is, in words; None where that was not estimated
 
 
 @dataclass(frozen=True)

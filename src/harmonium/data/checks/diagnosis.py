@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from harmonium.data.checks.completeness import completeness_table
 from harmonium.data.checks.contradictions import Contradictions
 from harmonium.data.checks.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.data.graph import Graph
@@ -51,6 +52,7 @@ class Diagnosis(Displayed):
     rule_baseline: dict[str, Any] | None = None  # metrics and protocol of rules alone; None: nothing to rank
     cleaned: dict[str, Any] | None = None  # what `clean_copy` left out, and where the copy is
     since: Contradictions | None = None  # facts that contradict an older version
+    completeness: Sequence[dict[str, Any]] = ()  # of each relation of a run's graph, most facts first
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.graph}: {self.verdict}", self.reason)
@@ -107,6 +109,7 @@ class Diagnosis(Displayed):
             rows.append(["left", *cleaned["triples"].values()])
             caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
             yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
+        yield from completeness_table(self.completeness)
         yield from notes(self.notes)
         if since := self.since:
             yield Line(since.sentence, "bold")
@@ -134,6 +137,7 @@ class Diagnosis(Displayed):
             "rule_baseline": self.rule_baseline,
             "notes": list(self.notes),
             "cleaned": self.cleaned,
+            **({"completeness": list(self.completeness)} if self.completeness else {}),
             **({"since": self.since.to_json()} if self.since else {}),
         }
 
