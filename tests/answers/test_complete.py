@@ -17,8 +17,10 @@ from harmonium.evaluation.baselines import Frequency
 from harmonium.runtime.distributed import World
 from small import family, graph_of, ladder, make_graph, make_run, random_model, random_table, untrained
 
-WEIGHTS = [1.0, 0.7, 0.5, 0.2, 0.3, 0.1, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
-CALIBRATION = FactCalibration([0.0] * 13, [1.0] * 13, WEIGHTS, {1: [0.5] * 14}, 0.0, {1: 1.0}, {1: 0.3}, 0.7, 99)
+WEIGHTS = [1.0, 0.7, 0.5, 0.2, 0.3, 0.1, 0.2, 0.1, *[0.0] * 9, -1.0]
+CALIBRATION = FactCalibration(
+    [0.0] * 17, [1.0] * 17, WEIGHTS, {1: [0.5] * 8 + [0.0] * 9 + [0.5]}, 0.0, {1: 1.0}, {1: 0.3}, 0.7, 99
+)
 EVERYTHING = 10_000
 
 
@@ -157,3 +159,16 @@ def test_too_few_validation_facts_give_no_probability() -> None:
 def test_an_unknown_relation_is_an_error(graph: Graph) -> None:
     with pytest.raises(HarmoniumError, match="no relation named 'r9'"):
         harmonium.complete(make_run(graph, untrained(graph)), ["r1", "r9"])
+
+
+def test_numbers_and_dates_are_listed_only_for_relations_that_are_named() -> None:
+    metals = [f"metal {i}" for i in range(12)]
+    facts = [(metal, "found in", f"place {i % 3}") for i, metal in enumerate(metals)]
+    facts += [(metal, "density", f"{i % 4}.5") for i, metal in enumerate(metals[:8])]
+    graph = harmonium.load(facts, valid=0, test=0)
+    search = CandidateSearch.prepare(random_table(graph, 2, seed=0), graph)
+    density = graph.relations.index("density")
+    assert density not in find_missing(search, top=EVERYTHING).triples.relation
+    assert len(find_missing(search, [density], EVERYTHING)) > 0
+    metal = graph.entities.index(metals[9])
+    assert density not in find_missing(search, top=EVERYTHING, given=(Slot.HEAD, metal)).triples.relation

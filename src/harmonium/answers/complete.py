@@ -14,8 +14,9 @@ from torch import Tensor
 
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
+from harmonium.answers.contradictions import with_contradictions
 from harmonium.answers.open_or_train import open_or_train
-from harmonium.answers.open_run import open_run
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.prediction import Prediction, optional_floats, to_predictions
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
@@ -68,18 +69,21 @@ def complete(
     check_target(to, out)
     refuse_unknown(reading, OPTIONS, READING)
     allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
-    opened = open_run(
-        open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
-    )
-    run, names = opened.run, [relation] if isinstance(relation, str) else relation
-    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
     with distributed.process_group() as world:
-        calibration = run_on_main(world, lambda: opened.fact_calibration(typed, progress))
+        opened = open_run(
+            open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
+        )
+        run, names = opened.run, [relation] if isinstance(relation, str) else relation
+        relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
+        calibration = run_on_main(world, lambda: opened.fact_calibration(progress))
         search = opened.search(typed, only_empty)
         missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
+        missing = missing if typed else missing.restated(opened)
     if torchrun.rank() > 0:
         return ResultList(missing.predictions(run.graph))
-    why = find_reasons(opened.evidence, missing.triples, progress) if reasons else None
+    why = None
+    if reasons:
+        why = with_contradictions(opened, missing.triples, find_reasons(opened.evidence, missing.triples, progress))
     predictions = ResultList(missing.predictions(run.graph, reasons=why), f"missing from {run.graph.name}")
     rows = predictions.records()
     if to is not None:
@@ -115,6 +119,15 @@ class MissingFacts:
 
     def __len__(self) -> int:
         return len(self.triples)
+
+    def restated(self, opened: OpenRun) -> MissingFacts:
+        """With the one probability of each fact: a search among all entities compares them with more than could be true."""
+        if self.probabilities is None:
+            return self
+        probabilities = opened.probabilities(self.triples)
+        assert probabilities is not None, "there is a calibration"
+        order = probabilities.argsort(descending=True, stable=True)
+        return MissingFacts(self.triples[order], self.scores[order], probabilities[order])
 
     def predictions(
         self, graph: Graph, open_slot: Slot = Slot.TAIL, reasons: Sequence[Reason] | None = None
@@ -158,14 +171,16 @@ def find_missing(
     progress: Callable[[int], None] | None = None,
     world: World | None = None,
 ) -> MissingFacts:
-    """The `top` most probable candidates of some relations (default: all), or of those with a `given` head or tail.
+    """The `top` most probable candidates of some relations, or of those with a `given` head or tail.
+
+    Default: all relations but those whose tails are numbers or dates, of which only a name can ask.
 
     Ties are ordered by relation, head and tail. Without a calibration the candidates have an order but no probability.
     The processes of a `world` share the relations.
     """
     top = whole_number("top", top)
     if relations is None:
-        relations = range(search.types.n_relations) if given is None else search.relations_of(*given)
+        relations = search.relations() if given is None else search.relations_of(*given)
     asked = sorted(set(relations))
     best = CandidateFacts.cat([]), torch.empty(0, dtype=torch.float64)
     for relation in asked if world is None else asked[world.rank :: world.size]:
@@ -180,7 +195,7 @@ def find_missing(
 
 
 def best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
-    """The best of all parts with their log-odds, or other values, by falling value; ties by relation, head and tail."""
+    """The best of all parts with their log-odds, or other values, descending; ties by relation, head and tail."""
     facts, log_odds = CandidateFacts.cat([part for part, _ in parts]), torch.cat([odds for _, odds in parts])
     order = torch.arange(len(facts))
     for column in (facts.triples.tail, facts.triples.head, facts.triples.relation, -log_odds):

@@ -78,7 +78,7 @@ def complete(
     )
     if not torchrun.is_launched():
         with console.bar("fitting probabilities, once") as progress:
-            open_run(opened).fact_calibration(typed, progress)
+            open_run(opened).fact_calibration(progress)
     with console.bar("completing") as progress:
         facts = harmonium.complete(
             opened, relation or None, top=top, typed=typed, only_empty=only_empty, reasons=reasons, out=out, to=to,
@@ -87,6 +87,8 @@ def complete(
 
     def show(_: object) -> None:
         _show(opened, facts, top, out)
+        if not relation and (values := display.value_relations(opened.graph)):
+            console.say(values)
         if facts and to is not None and is_neo4j(to):
             console.say(f"merged into {to}: relationships with predicted = true")
 

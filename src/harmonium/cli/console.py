@@ -217,13 +217,10 @@ def training_bar() -> Iterator[Callable[[TrainingProgress], None]]:
                     errors.print(Text(f"training with {now.backend}"))
                 stage, printed = now.stage, 0
                 progress.reset(task)
-            best = f"best {now.metric} {now.best:.3f}" if now.best > -math.inf else "not validated yet"
-            loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}  "
-            state = f"epoch {now.epoch}  {loss}{best if now.stage == 'training' else ''}"
-            progress.update(task, completed=now.step, total=now.steps, stage=harmless(now.stage), state=state)
+            progress.update(task, completed=now.step, total=now.steps, stage=harmless(now.stage), state=now.state)
             tenth = 10 * now.step // now.steps
             if not errors.is_terminal and tenth > printed and (now.stage == "training" or now.step == now.steps):
                 printed = tenth
-                errors.print(Text(f"{now.stage} {100 * now.step // now.steps}%  {state}"))
+                errors.print(Text(f"{now.stage} {100 * now.step // now.steps}%  {now.state}"))
 
         yield update

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from harmonium.run.run import Run
 
 Row = Mapping[str, Any]
+SHOWN_RELATIONS = 5  # whose tails are numbers or dates
+
+
+def value_relations(graph: Graph) -> str:
+    """Which relations no missing facts are listed of, because their tails are numbers or dates; empty if there are none."""
+    relations = graph.literals.relations.nonzero()[:, 0].tolist()
+    if not relations:
+        return ""
+    names = ", ".join(graph.relations.name(relation) for relation in relations[:SHOWN_RELATIONS])
+    more = ", ..." * (len(relations) > SHOWN_RELATIONS)
+    return f"numbers and dates are not guessed: {names}{more}; --relation NAME asks for them all the same"
 
 
 def count_notes(graph: Graph, kind: str) -> int:

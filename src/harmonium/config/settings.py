@@ -177,15 +177,15 @@ class TrainConfig:
     constraints: bool = option(
         False, "Learn constraints beside the vectors: paths, values in common, similar entities, names, usual values."
     )
+    constraint_seconds: float = option(
+        300.0,
+        "Bound of the work of learning path rules, counted as seconds of a nominal CPU: more facts are learned from.",
+        least=0,
+        most=1e6,
+    )
     last_training: bool = option(
         False,
         "Train the vectors that answer once more on all facts, held-out ones included; metrics stay held-out ones.",
-    )
-    harmony: Literal["joint", "after", "optional", "tokens"] = option(
-        "joint",
-        "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "
-        "optional: after, and not where validation prefers the plain model; tokens: after, W along b, which leaves scores "
-        "as they are and brings the tokens of entities in one role together.",
     )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
     evaluate_every: int = option(5, "Epochs between validations.", least=1, most=10**6)
@@ -262,6 +262,8 @@ class Config:
         path, text, tree = read_toml(source)
         tree.pop("published", None)  # the numbers that a recipe should reproduce, for `harmonium paper table`
         tree.pop("search", None)  # what training/selection.py may change
+        if isinstance(train := tree.get("train"), dict):
+            train.pop("harmony", None)  # of runs that earlier versions trained: when their W was fitted
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
         return cls.of(tree, given, str(path), locations)
 

@@ -42,13 +42,13 @@ LONG_LINE = f"a line of more than {MAX_LINE >> 20} MiB, as no file of facts has;
 
 
 def strip_compression(path: Path) -> Path:
-    """The path without the ending of its compression: facts.tsv for facts.tsv.gz."""
+    """The path without the suffix of its compression: facts.tsv for facts.tsv.gz."""
     return path.with_suffix("") if path.suffix in OPENERS else path
 
 
-def find_file(folder: Path, stem: str, endings: Sequence[str]) -> Path | None:
-    """The first existing file `stem` + ending, compressed or not; what has such a name and is no file is an error."""
-    names = (f"{stem}{ending}{packed}" for ending in endings for packed in ("", *OPENERS))
+def find_file(folder: Path, stem: str, suffixes: Sequence[str]) -> Path | None:
+    """The first existing file `stem` + suffix, compressed or not; what has such a name and is no file is an error."""
+    names = (f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", *OPENERS))
     return next((folder / name for name in names if exists_as_file(folder / name)), None)
 
 
@@ -175,7 +175,7 @@ def numbered_lines(
 
 @contextlib.contextmanager
 def create_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file, compressed by its ending; it appears under its name when everything is written."""
+    """A new file, compressed by its suffix; it appears under its name when everything is written."""
     temporary = path.with_name(
         f".{os.getpid()}.{zlib.crc32(os.fsencode(path.name)):08x}.draft"
     )  # short, as names may be long

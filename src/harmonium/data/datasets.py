@@ -62,9 +62,11 @@ def load(
     >>> harmonium.load("FB15K-237")
     >>> harmonium.load("facts.csv", columns="from,kind,to", on_bad="skip")
     """
-    if isinstance(source, Graph):
-        return source
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
+    if isinstance(source, Graph):
+        if options:
+            raise HarmoniumError(f"a graph is read already; {', '.join(options)} cannot change how")
+        return source
     graph, is_whole = _read(source, read_with)
     report_reading(graph.reading, graph.notes)
     if is_whole or len(graph.valid) or len(graph.test):
@@ -162,6 +164,7 @@ def convert(
 
     >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
     """
+    Options.of(options)  # an error before the work
     out = Path(out)
     if not overwrite and (is_file(out) or (is_folder(out) and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")

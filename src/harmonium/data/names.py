@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 ZERO_WIDTH = "\u200b\u2060\ufeff"  # zero-width space, word joiner, byte order mark
-BLANKS = "".join(character for character in map(chr, range(0x3001)) if character.isspace()) + ZERO_WIDTH
+WHITESPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace()) + ZERO_WIDTH
 NEEDS_CLEANING = r"^ | $|  |[^ -~]"  # anything but printable ASCII with single spaces inside
 LINE_BREAKS = (
     r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+"  # and tabs: spaces in names, which other files hold in lines and columns
@@ -50,9 +50,9 @@ def has_line_break(text: str) -> bool:
 
 def is_empty(text: str) -> bool:
     """Whether nothing is left of a name when it is cleaned."""
-    return not text.strip(BLANKS)
+    return not text.strip(WHITESPACE)
 
 
 def is_placeholder(name: str) -> bool:
     """Whether a cell says that there is no value, such as N/A or null."""
-    return name.strip(BLANKS).casefold() in PLACEHOLDERS
+    return name.strip(WHITESPACE).casefold() in PLACEHOLDERS

@@ -31,6 +31,8 @@ def combine_experts(
     is_learned = isinstance(weights, str) and (weights == "learned" or rules) and len(models) + rules > 1
     if is_learned and split == "valid":
         raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
+    if not (isinstance(weights, str) and weights == "equal") and len(models) + rules == 1:
+        raise HarmoniumError("weights are for several runs, or a run and path rules (rules=True); one run needs none")
     experts = list(models)
     if rules:
         experts.append(PathRules.learn(graph.train, graph.n_entities, graph.n_relations))

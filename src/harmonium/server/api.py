@@ -44,12 +44,12 @@ QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations woul
 REVIEW_THREADS = 2
 MOST_RUNS = 20
 LONGEST_NAME = 1500  # characters
-MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by ending
+MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by suffix
 T = TypeVar("T")
 
 
 class Workers:
-    """The runs, and threads that answer questions, first come, first served; slow questions have threads of their own."""
+    """The runs, and threads that answer queries, first come, first served; slow queries have threads of their own."""
 
     def __init__(self, explorers: Sequence[Explorer]) -> None:
         self.explorers = list(explorers)
@@ -64,18 +64,18 @@ class AskedRun:
     workers: Workers
     review: Review | None  # if the run is reviewed
 
-    def without_rejected(self, list_name: str, question: Callable[..., T], *arguments: Any) -> T:
-        """The result of a question, without the predictions that reviewers rejected since the model was made."""
-        result = question(*arguments)
+    def without_rejected(self, list_name: str, query: Callable[..., T], *arguments: Any) -> T:
+        """The result of a query, without the predictions that reviewers rejected since the model was made."""
+        result = query(*arguments)
         rejected = set() if self.review is None else self.review.rejected()
         if not rejected:
             return result
         listed = [each for each in getattr(result, list_name) if each.split is not None or each.ids not in rejected]
         return cast(T, replace(cast(Any, result), **{list_name: listed}))
 
-    async def run(self, question: Callable[..., T], *arguments: Any, slow: bool = False) -> T:
+    async def run(self, query: Callable[..., T], *arguments: Any, slow: bool = False) -> T:
         limiter = self.workers.slow if slow else self.workers.quick
-        return await run_sync(partial(question, *arguments), limiter=limiter)
+        return await run_sync(partial(query, *arguments), limiter=limiter)
 
 
 async def _workers(request: Request) -> Workers:
@@ -98,7 +98,7 @@ Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME, description="
 Limit = Annotated[int, Query(ge=1, le=200)]
 WRONG: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "A name that is not in the graph, or a run that is not served."},
-    400: {"model": Problem, "description": "A question that cannot be answered."},
+    400: {"model": Problem, "description": "A query that cannot be answered."},
     401: {"model": Problem, "description": "The server requires a token, which was not given."},
     414: {"model": Problem, "description": "The query string is too long."},
     422: {"model": Problem, "description": "A parameter is missing or out of range."},
@@ -109,7 +109,7 @@ router = APIRouter(prefix="/api/v1", responses=WRONG)
 
 @router.get("/runs")
 async def runs(request: Request, workers: Annotated[Workers, Depends(_workers)]) -> list[RunSummary]:
-    """The runs that are served; every other question takes the number of one, or asks the first."""
+    """The runs that are served; every other query takes the number of one, or asks the first."""
     is_reviewed = request.app.state.review is not None
     return [explorer.summary(number, is_reviewed) for number, explorer in enumerate(workers.explorers)]
 
@@ -212,10 +212,10 @@ async def answers(
 ) -> Answers:
     """The best answers to a query: give exactly two of head, relation and tail.
 
-    They come by falling score; those of a symmetric relation, which have one probability in both directions, by that.
+    In descending order of score; those of a symmetric relation, which have one probability in both directions, by that.
     """
-    question = head, relation, tail, limit, new_only, typed
-    return await pool.run(pool.without_rejected, "answers", pool.explorer.answers, *question)
+    query = head, relation, tail, limit, new_only, typed
+    return await pool.run(pool.without_rejected, "answers", pool.explorer.answers, *query)
 
 
 @router.get("/neighbours")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -19,8 +18,21 @@ def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgres
     bar = NotebookBar()
 
     def update(now: Progress) -> None:
-        loss = "" if math.isnan(now.loss) else f", loss {now.loss:.3f}"
-        best = f", best {now.metric} {now.best:.3f}" if now.best > -math.inf and now.stage == "training" else ""
-        bar.update(now.step, now.steps, f"{now.stage}: epoch {now.epoch}{loss}{best}")
+        bar.update(now.step, now.steps, f"{now.stage}: {now.state}")
 
     return update
+
+
+def stage_counter(report: OnProgress | None, stage: str, total: int, unit: str) -> Callable[[int], None] | None:
+    """A function that is told how many more of `total` are done and reports their sum; None where nobody listens."""
+    if report is None or not total:
+        return None
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done = min(done + count, total)
+        report(Progress(done, total, stage=stage, unit=unit))
+
+    advance(0)
+    return advance

@@ -22,16 +22,29 @@ from harmonium.training.step import TrainingStep, with_prefix
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after a step, for progress bars."""
+    """Where a stage of training stands, for progress bars: of steps of epochs, or of `unit`, such as facts."""
 
     step: int
     steps: int
-    epoch: int
-    loss: float  # of the last epoch; nan in the first
-    metric: str
-    best: float
-    backend: str
+    epoch: int = 0
+    loss: float = math.nan  # of the last epoch; nan in the first
+    metric: str = ""
+    best: float = -math.inf
+    backend: str = ""
     stage: str = "training"
+    unit: str = ""
+
+    @property
+    def state(self) -> str:
+        """In words: how many of the unit are done; or the epoch, the loss, and the best metric of the final training."""
+        if self.unit:
+            return f"{self.step:,} of {self.steps:,} {self.unit}"
+        texts = [f"epoch {self.epoch}"]
+        if not math.isnan(self.loss):
+            texts.append(f"loss {self.loss:.3f}")
+        if self.stage == "training":
+            texts.append(f"best {self.metric} {self.best:.3f}" if self.best > -math.inf else "not validated yet")
+        return ", ".join(texts)
 
 
 class TrainingState:
@@ -103,9 +116,9 @@ class TrainingState:
         return is_last or self.epoch % self.settings.evaluate_every == 0
 
     def end_early(self) -> None:
-        """Make this epoch the last one, as the time budget has passed twice; a quiet machine would have had time for all."""
+        """Make this epoch the last one, as training takes twice its time; a quiet machine would have had time for all."""
         if self.epoch < self.settings.epochs:
-            reason = f"twice the time budget had passed after epoch {self.epoch} of {self.settings.epochs}"
+            reason = f"twice its share of the time budget had passed after epoch {self.epoch} of {self.settings.epochs}"
             self.history.stopped, self.finished = reason, True
 
     def judge(self, value: float) -> None:

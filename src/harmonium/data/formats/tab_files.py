@@ -8,7 +8,7 @@ import polars as pl
 
 from harmonium.data.compressed import READ_ERRORS, create_file, find_file, numbered_lines, read_blocks
 from harmonium.data.graph import SPLITS, Graph
-from harmonium.data.names import BLANKS, is_empty
+from harmonium.data.names import WHITESPACE, is_empty
 from harmonium.data.tables.columns import COLUMNS
 from harmonium.data.tables.graph_source import names_table
 from harmonium.data.tables.skipped_rows import SkippedRows
@@ -52,7 +52,7 @@ def read_tables(
             table = pl.read_csv(
                 block, separator=separator, has_header=False, quote_char=None, schema=dict.fromkeys(columns, pl.String)
             )
-            is_blank = table.select(pl.all().is_null() | (pl.all().str.strip_chars(BLANKS) == ""))
+            is_blank = table.select(pl.all().is_null() | (pl.all().str.strip_chars(WHITESPACE) == ""))
             table = table.filter(~is_blank.select(pl.all_horizontal(pl.all())).to_series())  # blank lines
             if is_blank.select(pl.any_horizontal(pl.all()).sum()).item() > len(is_blank) - len(table):
                 raise _locate_error(path, columns, skip_lines, separator, None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
-from harmonium.data.names import BLANKS, clean_name
+from harmonium.data.names import WHITESPACE, clean_name
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 
@@ -227,7 +227,7 @@ class Contents(NamedTuple):
             return cls(
                 len(kept), 0 if is_nested else kept.n_unique(), cells.dtype.is_numeric() or cells.dtype.is_temporal()
             )
-        texts = cells.head(SAMPLE).drop_nulls().str.strip_chars(BLANKS)
+        texts = cells.head(SAMPLE).drop_nulls().str.strip_chars(WHITESPACE)
         texts = texts.filter(texts != "")
         numbers = (texts.str.contains(NUMBER) & texts.str.contains(r"\d")) | texts.str.contains(DATE)
         return cls(len(texts), texts.n_unique(), len(texts) > 0 and int(numbers.sum()) > 0.9 * len(texts))
@@ -435,9 +435,19 @@ def _by_elimination(
     if relation is not None:
         reason = f"{len(names)} columns ({', '.join(names[:SHOWN_CELLS])}), not clear which are head and tail"
     guess = (*heads, *free) if relation is None else (*heads[:1], *free, *tails[:1])
+    if relation is None:
+        relation = _most_repeated(guess, contents)
+        guess = tuple(i for i in guess if i != relation)
     if relation is not None and len(guess) >= 2:
         guess = (guess[0], relation, *guess[1:])
     raise _doubt(location, reason, names, sample, guess)
+
+
+def _most_repeated(columns: Sequence[int], contents: Sequence[Contents | None]) -> int | None:
+    """The column whose values repeat by far the most: the relation that an error suggests where titles name none."""
+    names = [(found.n_distinct, i) for i in columns if (found := contents[i]) is not None and not found.is_number]
+    (fewest, column), *others = sorted(names) or [(0, -1)]
+    return column if others and others[0][0] >= 2 * fewest > 0 else None
 
 
 def _is_number(contents: Contents | None) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harmonium.data.graph import SPLITS, Graph, Note
 from harmonium.data.growing_column import GrowingColumn
 from harmonium.data.name_column import NameColumn
-from harmonium.data.names import BLANKS, LINE_BREAKS, NEEDS_CLEANING, PLACEHOLDERS, clean_name, has_line_break
+from harmonium.data.names import LINE_BREAKS, NEEDS_CLEANING, PLACEHOLDERS, WHITESPACE, clean_name, has_line_break
 from harmonium.data.repeats import drop_repeated
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
 from harmonium.data.tables.source import Source
@@ -131,7 +131,9 @@ def _labels(ids: Sequence[str], labels: dict[str, str]) -> list[str] | None:
 
 def _notes_of_broken_labels(source: Source) -> list[Note]:
     """A note if labels have tabs or line breaks."""
-    labels = (label.strip(BLANKS) for names in (source.entity_names, source.relation_names) for label in names.values())
+    labels = (
+        label.strip(WHITESPACE) for names in (source.entity_names, source.relation_names) for label in names.values()
+    )
     broken = [clean_name(label) for label in labels if has_line_break(label)]
     return _notes_of_line_breaks("labels", len(broken), broken)
 
@@ -179,7 +181,7 @@ class NameEncoder:
     def _add(self, spellings: pl.Series) -> None:
         """Add spellings that were not read before, in order: new names, or other spellings of known ones."""
         names = clean_names(spellings)
-        broken = names.filter(spellings.str.strip_chars(BLANKS).str.contains(LINE_BREAKS))
+        broken = names.filter(spellings.str.strip_chars(WHITESPACE).str.contains(LINE_BREAKS))
         self.n_broken, self.broken = self.n_broken + len(broken), self.broken.append(broken.head(EXAMPLES))
         new_names = names.unique(maintain_order=True)
         new_names = new_names.filter(~pl.Series(self._contains(new_names.hash(0).to_numpy())))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from harmonium.data.graph import Note
-from harmonium.data.names import BLANKS, PLACEHOLDERS, clean_name
+from harmonium.data.names import PLACEHOLDERS, WHITESPACE, clean_name
 from harmonium.data.tables.columns import (
     CLEAR,
     COLUMNS,
@@ -67,7 +67,7 @@ class FactTable:
     ) -> tuple[pl.DataFrame, Sequence[int]]:
         """The rows but for repetitions of the header, as in files that were joined."""
         assert self.titles is not None
-        again = [frame[column].str.strip_chars(BLANKS) == self.titles[i] for column, i in self.positions.items()]
+        again = [frame[column].str.strip_chars(WHITESPACE) == self.titles[i] for column, i in self.positions.items()]
         is_again = pl.select(pl.all_horizontal(again).fill_null(False)).to_series()
         if not is_again.any():
             return frame, names
@@ -224,7 +224,7 @@ def _is_decimal(cells: pl.Series) -> bool:
     """Whether a text column holds decimal numbers only, as one that pandas wrote after it had a gap."""
     if cells.dtype != pl.String:
         return False
-    texts = cells.drop_nulls().str.strip_chars(BLANKS)
+    texts = cells.drop_nulls().str.strip_chars(WHITESPACE)
     texts = texts.filter(texts != "")
     return bool(len(texts)) and bool(texts.str.contains(DECIMAL).all())
 
@@ -287,7 +287,7 @@ def usable_rows(
     A fact without a weight has the weight 1.
     """
     table, row_name = batch.cells, batch.row_name
-    cells = [pl.col(column).str.strip_chars(BLANKS) for column in COLUMNS]
+    cells = [pl.col(column).str.strip_chars(WHITESPACE) for column in COLUMNS]
     is_suspicious = [cell.is_null() | (cell == "") | cell.str.to_lowercase().is_in(PLACEHOLDERS) for cell in cells]
     rows = table.select(COLUMNS).with_row_index("row").filter(pl.any_horizontal(is_suspicious))
     rejected = {
@@ -296,7 +296,7 @@ def usable_rows(
         if not skipped.accepts([name or "" for name in names], location, row_name(row), titles)
     }
     if WEIGHT in table.columns:
-        texts = table[WEIGHT].cast(pl.String).str.strip_chars(BLANKS)
+        texts = table[WEIGHT].cast(pl.String).str.strip_chars(WHITESPACE)
         is_missing = (
             texts.is_null() | (texts == "") | texts.str.to_lowercase().is_in(("na", *PLACEHOLDERS))
         ).fill_null(True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import polars as pl
 
 from harmonium.data.graph import SPLITS, Graph, Note
-from harmonium.data.names import BLANKS
+from harmonium.data.names import WHITESPACE
 from harmonium.data.tables.columns import COLUMNS, LABEL_COLUMNS, TYPES, WEIGHT
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.source import Source
@@ -114,7 +114,7 @@ def _type_facts(facts: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Facts (entity, type, ...) of the types of heads and of tails, if there are such columns."""
     for column, slot in zip(TYPES, ("head", "tail"), strict=True):
         if column in facts.columns:
-            named = facts.filter(pl.col(column).str.strip_chars(BLANKS).str.len_bytes() > 0)
+            named = facts.filter(pl.col(column).str.strip_chars(WHITESPACE).str.len_bytes() > 0)
             relation = pl.lit(TYPE_RELATION).alias("relation")
             yield named.select(pl.col(slot).alias("head"), relation, pl.col(column).alias("tail"))
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from harmonium.data.compressed import READ_ERRORS, numbered_lines, read_blocks, strip_compression
 from harmonium.data.graph import Note
-from harmonium.data.names import BLANKS, is_empty
+from harmonium.data.names import WHITESPACE, is_empty
 from harmonium.data.tables.columns import is_header
 from harmonium.data.tables.reading_options import Options
 from harmonium.data.tables.skipped_rows import SkippedRows
@@ -132,7 +132,7 @@ def _parse(block: bytes, width: int) -> tuple[pl.DataFrame, pl.Series | None] | 
     except pl.exceptions.PolarsError:
         return None
     lines = None
-    is_blank = cells.select(pl.all().is_null() | (pl.all().str.strip_chars(BLANKS) == ""))
+    is_blank = cells.select(pl.all().is_null() | (pl.all().str.strip_chars(WHITESPACE) == ""))
     if is_blank.select(pl.any_horizontal(pl.all()).any()).item():
         return None  # a cell is missing or empty: which, only its line tells
     if b'"' in block:
@@ -207,9 +207,9 @@ def _unquoted(cell: str) -> str:
 
 
 def _cell_pattern(separator: str) -> re.Pattern[str]:
-    """Cells of a line in turn: a quoted one and the blanks behind it, one whose quote stays open, any other; a separator."""
-    end, blanks = re.escape(separator), "" if separator == "\t" else " *"
-    quoted = rf'{blanks}"(?:[^"]|"")*+'
+    """A cell of a line: a quoted one and whitespace behind it, one whose quote stays open, any other; a separator."""
+    end, whitespace = re.escape(separator), "" if separator == "\t" else " *"
+    quoted = rf'{whitespace}"(?:[^"]|"")*+'
     return re.compile(rf'(?P<quoted>{quoted}") +(?={end}|\r?\n?\Z)|{quoted}(?:"|\Z)|[^{end}]+|{end}')
 
 
@@ -235,7 +235,7 @@ class _Lines(Iterator[str]):
         return self._without_loose_blanks(line, is_continued) if self.cells and '" ' in line else line
 
     def _without_loose_blanks(self, line: str, is_continued: bool) -> str:
-        """The line without blanks between a closing quote and the separator, which csv.reader does not allow."""
+        """The line without whitespace between a closing quote and the separator, which csv.reader does not allow."""
         assert self.cells is not None
         text = self.cells.sub(lambda cell: cell["quoted"] or cell[0], f'"{line}' if is_continued else line)
         return text[1:] if is_continued else text

@@ -116,7 +116,7 @@ def _clean_vocabulary(names: Sequence[str], kind: str) -> tuple[list[str], pl.Se
         return clean, ids, []
     united = f"; {len(clean) - len(number):,} are now the same as others" if len(number) < len(clean) else ""
     shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-    text = f"cleaned {len(changed):,} names of {kind} (blanks around or inside them, Unicode form){united}: {shown}"
+    text = f"cleaned {len(changed):,} names of {kind} (whitespace around or inside them, Unicode form){united}: {shown}"
     return list(number), ids, [Note(text, "cleaned", "", len(changed))]
 
 
