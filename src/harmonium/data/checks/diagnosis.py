@@ -108,6 +108,10 @@ class Diagnosis(Displayed):
             caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
             yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
         yield from notes(self.notes)
+        yield Line(
+            "names, leaks and splits are checked here; `harmonium audit` finds single facts that are probably wrong",
+            "dim",
+        )
         if since := self.since:
             yield Line(since.sentence, "bold")
             columns = list(since.COLUMNS)
