@@ -111,6 +111,10 @@ class Diagnosis(Displayed):
             yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
         yield from completeness_table(self.completeness)
         yield from notes(self.notes)
+        yield Line(
+            "names, leaks and splits are checked here; `harmonium audit` finds single facts that are probably wrong",
+            "dim",
+        )
         if since := self.since:
             yield Line(since.sentence, "bold")
             columns = list(since.COLUMNS)
