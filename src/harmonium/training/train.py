@@ -332,14 +332,16 @@ def _train_on_all(
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
-    final = _build(chosen, everything, None)
     told = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
-    ended = fit(final, everything, for_vectors(chosen), told, most_seconds=limit.rest())
-    if len(ended.rows) < MOSTLY * epochs:
-        text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
-        return None, f"{history.stopped}; {text}"
-    final.form = deepcopy(model.form)
-    return final.cpu().eval(), history.stopped
+    rest, needed = limit.rest(), MOSTLY * epochs
+    seconds_an_epoch = history.seconds / max(1, len(history.rows))
+    if rest is None or rest >= needed * seconds_an_epoch:
+        final = _build(chosen, everything, None)
+        if len(fit(final, everything, for_vectors(chosen), told, most_seconds=rest).rows) >= needed:
+            final.form = deepcopy(model.form)
+            return final.cpu().eval(), history.stopped
+    text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
+    return None, f"{history.stopped}; {text}"
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
