@@ -53,6 +53,17 @@ SLOTS = [Slot.HEAD, Slot.TAIL]
 
 @pytest.mark.parametrize("slot", SLOTS)
 @pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
+def test_strengths_among_candidates_are_their_columns(families, graph, number: int, slot: Slot) -> None:
+    family, given = families[number], np.arange(graph.n_entities)[::-1].copy()
+    candidates = np.random.default_rng(0).permutation(graph.n_entities)[: graph.n_entities // 3]
+    for relation in range(graph.n_relations):
+        among = family.strengths_among(slot, relation, given, candidates)
+        for strengths, columns in zip(family.strengths(slot, relation, given), among, strict=True):
+            np.testing.assert_allclose(columns, strengths[:, candidates], atol=1e-12)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+@pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
 def test_strengths_are_finite_and_do_not_depend_on_the_block(families, graph, number: int, slot: Slot) -> None:
     family, given = families[number], np.arange(graph.n_entities)
     for relation in range(graph.n_relations):

@@ -68,12 +68,12 @@ def complete(
     check_target(to, out)
     refuse_unknown(reading, OPTIONS, READING)
     allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
-    opened = open_run(
-        open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
-    )
-    run, names = opened.run, [relation] if isinstance(relation, str) else relation
-    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
     with distributed.process_group() as world:
+        opened = open_run(
+            open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
+        )
+        run, names = opened.run, [relation] if isinstance(relation, str) else relation
+        relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
         calibration = run_on_main(world, lambda: opened.fact_calibration(typed, progress))
         search = opened.search(typed, only_empty)
         missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)

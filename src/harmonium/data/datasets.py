@@ -155,6 +155,7 @@ def convert(
     test: float = 0,
     seed: int = 0,
     overwrite: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
     """Write a graph in another format, with its splits and names; a source without splits can be split on the way.
@@ -171,7 +172,7 @@ def convert(
     kind = registry().output_format(out, to)
     if is_folder(out):
         check_replaceable(out, registry().is_graph_file)
-    graph = load(source, seed=seed, valid=valid, test=test, **options)
+    graph = load(source, seed=seed, valid=valid, test=test, progress=progress, **options)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         notes = registry().write(graph, out, kind)

@@ -291,23 +291,26 @@ def evaluate_with_baselines(
     protocol: EvaluateConfig,
     baseline_facts: int = BASELINE_FACTS,
     progress: Callable[[int], None] | None = None,
+    world: World | None = None,
 ) -> EvaluationSummary | None:
     """What a run keeps: metrics on the split of the protocol and those of two baselines, frequency and one-step rules.
 
     A split without facts to rank is replaced by valid; without any there is no evaluation. Baselines rank at most
-    `baseline_facts` facts, a random sample; their metrics have `queries`, their number.
+    `baseline_facts` facts, a random sample; their metrics have `queries`, their number. The processes of a `world` share
+    the queries, or the candidates where those are sharded.
     """
+    world = None if scorer.world is not None else world
     rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
     if not rankable:
         return None
     protocol = replace(protocol, split=rankable[0])
-    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress)
+    evaluation = evaluate_scorer(scorer, graph, protocol, progress=progress, world=world)
     facts = draw_facts(_select_facts(graph, protocol, None)[0], baseline_facts)
     whole = len(facts) == len(evaluation.ranks) // (2 if protocol.side == "both" else 1)
-    model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts)
+    model = evaluation if whole else evaluate_scorer(scorer, graph, protocol, facts, world=world)
     baselines, warnings = {}, []
     for name, baseline in (("frequency", Frequency(graph)), ("rules", RuleBaseline(graph))):
-        ranked = evaluate_scorer(baseline, graph, protocol, facts)
+        ranked = evaluate_scorer(baseline, graph, protocol, facts, world=world)
         baselines[name] = ranked.metrics | {"queries": len(ranked.ranks)}
         warnings += _doubts(name, model, ranked)
     return evaluation.summary(baselines, "; ".join(warnings) or None)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from harmonium.data.triples import Slot
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
-from harmonium.grammar.family import Array, Ids
+from harmonium.grammar.family import Array, Ids, columns_of
 
 PRIOR = 2.0  # k: entities that are assumed to have usual answers
 MOST = 0.999  # confidence
@@ -34,6 +34,12 @@ class Block:
     answer: Ids  # (pairs,)
     confidence: Array  # (pairs,)
     usual: Array  # (pairs,): p(t)
+
+    def among(self, columns: Ids) -> Block:
+        """The pairs with some answers, which are numbered by `columns` (n_entities,); -1 leaves an answer out."""
+        answer = columns[self.answer]
+        kept = answer >= 0
+        return Block(self.first, self.n_traits, self.query[kept], answer[kept], self.confidence[kept], self.usual[kept])
 
 
 @dataclass(frozen=True)
@@ -102,11 +108,12 @@ class Confidences:
             yield Block(start, n_traits, query, answer, confidence, np.maximum(share, 1e-9))
             start = stop
 
-    def highest(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> Array:
-        """(m, n_entities): the highest confidence of all traits in each candidate, 0 without any."""
-        n = self.attributes.n_entities
+    def highest(self, slot: Slot, relation: int, given: Ids, candidates: Ids, hidden: Ids | None = None) -> Array:
+        """(m, candidates): the highest confidence of all traits in each candidate, 0 without any."""
+        n, columns = len(candidates), columns_of(candidates, self.attributes.n_entities)
         highest = np.zeros(len(given) * n)
-        for block in self.blocks(slot, relation, given, hidden):
+        for every in self.blocks(slot, relation, given, hidden):
+            block = every.among(columns)
             np.maximum.at(highest, (block.first + block.query) * n + block.answer, block.confidence)
         return highest.reshape(len(given), n)
 

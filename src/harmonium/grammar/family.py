@@ -49,6 +49,13 @@ def readable(relation: str) -> str:
     return (re.split(r"[/#]", relation.rstrip("/#"))[-1].replace("_", " ") or relation) if is_path else relation
 
 
+def columns_of(candidates: Ids, n_entities: int) -> Ids:
+    """(n_entities,): the column of each entity among the candidates; -1: none."""
+    columns = np.full(n_entities, -1)
+    columns[candidates] = np.arange(len(candidates))
+    return columns
+
+
 class Family(ABC):
     """Constraints of one kind over the facts of one graph."""
 
@@ -71,6 +78,13 @@ class Family(ABC):
         that answer is treated as absent, so that a known fact can be judged without itself. Strengths of a query do
         not depend on the other queries of the block.
         """
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        """The columns of some distinct candidates (c,) of `strengths`: (m, c) for each constraint, perhaps views of one row.
+
+        Override it where these cost less than all columns: listing missing facts asks for a tenth of all entities.
+        """
+        return [strengths[:, candidates] for strengths in self.strengths(slot, relation, given)]
 
     @abstractmethod
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:

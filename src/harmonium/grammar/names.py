@@ -21,7 +21,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes, dense
 from harmonium.grammar.confidence import Confidences
-from harmonium.grammar.family import UNCOUNTED, Array, Evidence, Family, Ids
+from harmonium.grammar.family import UNCOUNTED, Array, Evidence, Family, Ids, columns_of
 from harmonium.grammar.known_facts import KnownFacts
 
 STEM = 4  # letters of a stem; only longer words have one
@@ -111,7 +111,22 @@ class Names(Family):
         for array in (cosine, inside, contains):
             array[itself] = 0
         fit = np.repeat(self._fit(slot, relation)[None], len(given), axis=0)
-        like = self.confidences.highest(slot, relation, given, hidden)
+        like = self.confidences.highest(slot, relation, given, np.arange(self.attributes.n_entities), hidden)
+        return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit, like]
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        if self.is_idle:
+            return [np.broadcast_to(0.0, (len(given), len(candidates))) for _ in self.constraints]
+        cosine = dense(self.unit[given] @ self.unit[candidates].T)
+        common = dense(self.words[given] @ self.words[candidates].T)
+        own, of_given = self.n_words[candidates], self.n_words[given][:, None]
+        inside, contains = (common >= own) & (own > 0), (common >= of_given) & (of_given > 0)
+        column = columns_of(candidates, self.attributes.n_entities)[given]
+        itself = np.flatnonzero(column >= 0), column[column >= 0]
+        for array in (cosine, inside, contains):
+            array[itself] = 0
+        fit = np.broadcast_to(self._fit(slot, relation)[candidates], cosine.shape)
+        like = self.confidences.highest(slot, relation, given, candidates)
         return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit, like]
 
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:

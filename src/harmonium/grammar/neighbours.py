@@ -58,6 +58,16 @@ class Neighbours(Family):
         votes = dense(cosines @ self.attributes.answers(slot, relation))
         return [np.log1p(SCALE * votes)]
 
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        answers = self.attributes.answers(slot, relation)
+        having = np.flatnonzero(np.diff(answers.indptr))  # only their cosines count
+        cosines = (self.unit[given] @ self.unit[having].T).tocsr()
+        row = np.repeat(np.arange(len(given)), np.diff(cosines.indptr))
+        cosines.data[having[cosines.indices] == given[row]] = 0.0
+        cosines.data **= SHARP
+        votes = dense(cosines @ answers[having][:, candidates])
+        return [np.log1p(SCALE * votes)]
+
     def _without(self, slot: Slot, relation: int, given: Ids, hidden: Ids) -> sp.csr_matrix:
         """Cosines of the known entities without the attribute that the hidden fact gives them."""
         own = self.attributes.column_of(slot, relation, hidden)

@@ -23,6 +23,7 @@ from harmonium.grammar.path_bodies import find_bodies, longest_body
 from harmonium.grammar.path_weights import PathQueries
 from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Steps, steps_between, strength
 from harmonium.model.scoring import Scorer, of_candidates
+from harmonium.runtime.distributed import World
 
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
@@ -73,8 +74,9 @@ class PathRules(Scorer):
         seed: int = 0,
         budget: float | None = None,
         progress: Callable[[int], None] | None = None,
+        world: World | None = None,
     ) -> PathRules:
-        """Path rules of all relations, for heads and tails.
+        """Path rules of all relations, for heads and tails. The processes of a `world` share the relations.
 
         `budget` bounds the work of fitting weights, in entities reached by a rule from a fact (some 100 ns each):
         relations share it by their sampled facts, and use fewer of these where walks are many. It is not a time, so the
@@ -85,12 +87,13 @@ class PathRules(Scorer):
         edges = steps_between(facts, n_relations)
         length = longest_body(facts, n_entities, n_relations)
         known = {slot: KnownAnswers.build(slot, facts, n_entities) for slot in OTHER_END}
-        draws, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         most_facts = _share(MAX_FACTS, n_relations)
         n_queries = 2 * int(facts.relation.bincount().clamp(max=most_facts).sum())
         per_query = (BUDGET if budget is None else budget) / max(1, n_queries)
         learned: dict[tuple[Slot, int], RelationRules] = {}
-        for relation in facts.relation.unique().tolist():
+        for relation in _relations_of(facts, world):
+            random = np.random.default_rng([seed, relation])  # what a relation draws does not depend on the others
+            draws = torch.Generator().manual_seed(int(random.integers(2**62)))
             of_relation = facts[facts.relation == relation]
             proper = of_relation[of_relation.head != of_relation.tail]
             sample = proper[torch.randperm(len(proper), generator=draws)[:most_facts]]
@@ -104,7 +107,9 @@ class PathRules(Scorer):
                     learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
             if progress:
                 progress(len(of_relation))
-        return cls(steps, learned)
+        if world is not None:
+            learned = {key: rules for part in world.all_gather(learned) for key, rules in part.items()}
+        return cls(steps, dict(sorted(learned.items(), key=lambda item: (item[0][1], item[0][0]))))
 
     def __len__(self) -> int:
         return sum(len(rules.bodies) for rules in self.by_relation.values())
@@ -113,27 +118,37 @@ class PathRules(Scorer):
     def works_by_relation(self) -> bool:
         return True
 
-    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> Array:
+    def strengths(
+        self,
+        slot: Slot,
+        relation: int,
+        given: Tensor,
+        hidden: Tensor | None = None,
+        candidates: Array | None = None,
+    ) -> Array:
         """(m, n_entities) float64: what the rules of a relation add up to for each entity in the open slot.
+
+        Or for the `candidates` (c,) alone.
 
         `hidden` (m,) are answers whose facts are not walked as first step: each row as if its fact were not known.
         """
         n = self.steps.n_entities
         rules = self.by_relation.get((slot, relation))
-        total = np.zeros((len(given), n))
+        width = n if candidates is None else len(candidates)
         if rules is None:
-            return total
+            return np.zeros((len(given), width))
         starts, inverse = given.numpy(), None
         if hidden is None:
             starts, inverse = np.unique(starts, return_inverse=True)
         tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
-        sums = np.zeros((len(starts), n))
+        sums = np.zeros((len(starts), width))
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
             cell = np.concatenate([level.cell for level in reached])
             values = [rules.weights[level.rule] * strength(level.walks) for level in reached]
             size = (block.stop - block.start) * n
-            sums[block] = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            of_block = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            sums[block] = of_block if candidates is None else of_block[:, candidates]
         return sums if inverse is None else sums[inverse]
 
     def n_candidates(self, slot: Slot) -> int:
@@ -298,6 +313,16 @@ def _check_tensors(tensors: Mapping[str, Tensor], n_relations: int) -> None:
         raise ValueError("path rules with a weight that is not finite")
     if len(torch.cat([tensors["is_head"][:, None].long(), relation[:, None], body], dim=1).unique(dim=0)) < len(body):
         raise ValueError("path rules that occur twice")
+
+
+def _relations_of(facts: Triples, world: World | None) -> list[int]:
+    """The relations of these facts; of several processes each has its share, dealt from the largest to the smallest."""
+    relations, counts = facts.relation.unique(return_counts=True)
+    if world is None:
+        found: list[int] = relations.tolist()
+        return found
+    dealt = relations[counts.argsort(descending=True, stable=True)][world.rank :: world.size]
+    return sorted(dealt.tolist())
 
 
 def _sorted(facts: Triples) -> Triples:

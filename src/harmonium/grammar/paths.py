@@ -38,6 +38,9 @@ class Paths(Family):
         answers = None if hidden is None else torch.from_numpy(hidden)
         return [self.rules.strengths(slot, relation, torch.from_numpy(given), answers)]
 
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        return [self.rules.strengths(slot, relation, torch.from_numpy(given), candidates=candidates)]
+
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         head, tail = (given, answer) if slot is Slot.TAIL else (answer, given)
         parts = []

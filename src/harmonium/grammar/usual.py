@@ -47,6 +47,11 @@ class Usual(Family):
             ).ravel()
         return [np.log1p(counts), (counts > 0).astype(np.float64), np.repeat(roles[None], len(given), axis=0)]
 
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        frequency, roles = (column[candidates] for column in self._slot(slot, relation))
+        columns = np.log1p(frequency), (frequency > 0).astype(np.float64), roles
+        return [np.broadcast_to(column, (len(given), len(candidates))) for column in columns]
+
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         frequency, roles = self._slot(slot, relation)
         n_answers = np.diff(self.attributes.answers(slot, relation).indptr)

@@ -12,7 +12,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import Attributes
 from harmonium.grammar.confidence import Confidences
-from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
+from harmonium.grammar.family import Array, Evidence, Family, Ids, columns_of, readable
 from harmonium.grammar.known_facts import KnownFacts
 
 
@@ -32,16 +32,26 @@ class Values(Family):
         self.confidences = Confidences(attributes.matrix, attributes)
 
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
-        n = self.attributes.n_entities
-        highest, together = (np.zeros(len(given) * n) for _ in self.constraints)
+        return self._strengths(slot, relation, given, np.arange(self.attributes.n_entities), hidden)
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        return self._strengths(slot, relation, given, candidates)
+
+    def _strengths(
+        self, slot: Slot, relation: int, given: Ids, candidates: Ids, hidden: Ids | None = None
+    ) -> list[Array]:
+        shape, columns = (len(given), len(candidates)), columns_of(candidates, self.attributes.n_entities)
+        highest, together = (np.zeros(len(given) * len(candidates)) for _ in self.constraints)
         n_attributes = np.zeros(len(given))
         own = None if hidden is None else self.attributes.column_of(slot, relation, hidden)
-        for block in self.confidences.blocks(slot, relation, given, hidden, own, self._step(slot, relation)):
-            cell = (block.first + block.query) * n + block.answer
-            np.maximum.at(highest, cell, block.confidence)
-            together += np.bincount(cell, np.log(block.confidence / block.usual).clip(min=0), len(given) * n)
+        for every in self.confidences.blocks(slot, relation, given, hidden, own, self._step(slot, relation)):
+            block = every.among(columns)
+            start, stop = (row * shape[1] for row in (block.first, block.first + len(block.n_traits)))
+            cell = block.query * shape[1] + block.answer
+            np.maximum.at(highest, start + cell, block.confidence)
+            support = np.log(block.confidence / block.usual).clip(min=0)
+            together[start:stop] += np.bincount(cell, support, stop - start)
             n_attributes[block.first : block.first + len(block.n_traits)] = block.n_traits
-        shape = len(given), n
         scale = np.sqrt(np.maximum(1.0, n_attributes))[:, None]
         return [highest.reshape(shape), together.reshape(shape) / scale]
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harmonium.kernels import reference, torch_backend, triton_backend
+from harmonium.kernels.cross_entropy import Shard
 from harmonium.kernels.interfaces import Loss, SlotMapLike
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.kernels.unit_rows import unit_rows
@@ -60,16 +61,16 @@ def cross_entropy(
     smoothing: float = 0.0,
     weights: Tensor | None = None,
     query_of: Tensor | None = None,
+    shard: Shard | None = None,
 ) -> Tensor:
     """The mean cross-entropy of answers, target (m,), to the queries of all slot maps against all candidates.
 
     With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
     answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
-    by default each query has one.
+    by default each query has one. With a `shard` candidates are those of one process, and so is the value's part.
     """
-    if _fastest == "reference":
-        return reference.cross_entropy(form, slot_maps, candidates, target, smoothing, weights, query_of)
-    return torch_backend.cross_entropy(form, slot_maps, candidates, target, smoothing, weights, query_of)
+    compute = reference.cross_entropy if _fastest == "reference" else torch_backend.cross_entropy
+    return compute(form, slot_maps, candidates, target, smoothing, weights, query_of, shard)
 
 
 def sampled_scores(

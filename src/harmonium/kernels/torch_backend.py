@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from harmonium.kernels import blockwise
+from harmonium.kernels.cross_entropy import Shard
 from harmonium.kernels.cross_entropy import cross_entropy as projected_cross_entropy
 from harmonium.kernels.gather import gather_dot, gather_rows
 from harmonium.kernels.interfaces import ElementwiseProduct, Loss, SlotMapLike
@@ -51,14 +52,17 @@ def cross_entropy(
     smoothing: float,
     weights: Tensor | None = None,
     query_of: Tensor | None = None,
+    shard: Shard | None = None,
 ) -> Tensor:
     """The mean cross-entropy, weighted if there are weights, of the answers (m,) to the queries of all slot maps."""
     if not can_share(form, slot_maps[0]):
         scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
-        return weighted_cross_entropy(scores if query_of is None else scores[query_of], target, smoothing, weights)
+        return weighted_cross_entropy(
+            scores if query_of is None else scores[query_of], target, smoothing, weights, shard
+        )
     vectors = torch.cat([query_vectors(form, slot_map) for slot_map in slot_maps], dim=1)  # (1 + rank, m, slot_dim)
     core = vectors.new_zeros(0, 0) if form.core is None else form.core
-    return projected_cross_entropy(vectors, core, candidates, target, smoothing, weights, query_of)
+    return projected_cross_entropy(vectors, core, candidates, target, smoothing, weights, query_of, shard)
 
 
 def sampled_scores(

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 import torch
+from numpy import broadcast_shapes  # torch.broadcast_shapes imports sympy, half a second
 from torch import Tensor
 
 from harmonium.data.triples import Slot
@@ -62,7 +63,7 @@ class Composition(ABC):
 
     def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
         """T'v, the vector-Jacobian product of the formula; override it with a faster formula."""
-        shape = torch.broadcast_shapes(slot_map.zeros.shape[:-1], cotangent.shape[:-1])
+        shape = broadcast_shapes(slot_map.zeros.shape[:-1], cotangent.shape[:-1])
         composed, pull_back = torch.func.vjp(slot_map.apply, slot_map.zeros.expand(*shape, -1))[:2]
         pulled: Tensor = pull_back(cotangent.expand_as(composed))[0]
         return pulled
@@ -134,7 +135,7 @@ class SlotMap:
     @property
     def zeros(self) -> Tensor:
         """(..., slot_dim): the zero candidate of each query."""
-        shape = torch.broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
+        shape = broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
         return self.first.new_zeros(*shape, self.slot_dim)
 
     @property
@@ -298,7 +299,7 @@ class Concatenation(Composition):
     """x = [head, relation, tail]: affine in each slot. Only a quadratic form lets the three meet (the paper's appendix)."""
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
+        shape = broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
         return torch.cat([vector.expand(*shape, -1) for vector in (head, relation, tail)], dim=-1)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:

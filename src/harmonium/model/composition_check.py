@@ -7,6 +7,7 @@ Random vectors of several lengths settle it: a formula that is not affine does n
 from __future__ import annotations
 
 import torch
+from numpy import broadcast_shapes  # torch.broadcast_shapes imports sympy, half a second
 from torch import Tensor
 
 from harmonium.data.triples import Slot
@@ -84,7 +85,7 @@ def compose(composition: Composition, head: Tensor, relation: Tensor, tail: Tens
         ) from error
     if not isinstance(composed, Tensor):
         raise HarmoniumError(f"{title} returns a {type(composed).__name__}, not a tensor (..., dim)")
-    leading = torch.broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
+    leading = broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
     if composed.shape[:-1] != leading or composed.dim() != len(leading) + 1 or not composed.shape[-1]:
         raise HarmoniumError(
             f"{title} returns the shape {tuple(composed.shape)} for triples {(*leading,)}, not {(*leading, 'dim')}: "

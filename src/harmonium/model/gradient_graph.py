@@ -100,9 +100,9 @@ class GradientGraph(nn.Module, Scorer):
         self.entity.data = self.entity.data.to(device if table == "device" else "cpu")
         return self
 
-    def gather_entities(self) -> None:
-        """Gather a sharded entity table into the main process, which then has the whole model."""
-        table = None if self.world is None else self.world.gather_rows(self.entity, self.n_entities)
+    def gather_entities(self, everywhere: bool = False) -> None:
+        """Gather a sharded entity table into the main process, or every one, which then has the whole model."""
+        table = None if self.world is None else self.world.gather_rows(self.entity, self.n_entities, everywhere)
         if table is not None:
             self.entity, self._world, self.local_rows = nn.Parameter(table), None, slice(0, self.n_entities)
 
@@ -118,6 +118,10 @@ class GradientGraph(nn.Module, Scorer):
         if ids is None and self.world is None:
             return vectors.all
         return vectors.of(torch.arange(self.n_entities) if ids is None else ids)
+
+    def local_entities(self) -> Tensor:
+        """(n_local, entity_dim): the vectors of the entities that this process holds."""
+        return self._convert(self.entity)
 
     def relations(self, ids: Tensor | None = None) -> Tensor:
         """(..., relation_dim): the vectors of these relations; default: of all, then the reciprocal ones."""

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from harmonium.data.triples import Slot, Triples
 from harmonium.kernels import dispatch
+from harmonium.kernels.cross_entropy import Shard
 from harmonium.kernels.gather import gather_with_table
 from harmonium.kernels.interfaces import Loss
 from harmonium.kernels.pair_scores import PairScores
@@ -274,6 +275,14 @@ class SharedQueries(NamedTuple):
         return {slot: facts for slot, facts in parts.items() if len(facts)}
 
 
+class EntityShard(NamedTuple):
+    """The entities of which this process scores candidates; those of the batch may be others'."""
+
+    vectors: Tensor  # (n_local, entity_dim)
+    ids: Tensor  # (m,): the entities that ids of the batch index
+    candidates: Shard
+
+
 class BatchScorer:
     """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size.
 
@@ -356,36 +365,33 @@ class BatchScorer:
         scores = [dispatch.all_scores(self.form, slot_map, candidates) for _, candidates in blocks]
         return scores[0] if len(scores) == 1 else torch.cat(scores, dim=1)
 
-    def entity_cross_entropy(self, smoothing: float = 0.0, answer_weights: Tensor | None = None) -> Tensor:
+    def entity_cross_entropy(
+        self, smoothing: float = 0.0, answer_weights: Tensor | None = None, shard: EntityShard | None = None
+    ) -> Tensor:
         """The mean cross-entropy of the true tails, then heads against all entities (see `dispatch.cross_entropy`).
 
         Each counts with the weight of its fact and, where given, times that of its answer, (2b,). With shared queries a
-        fact gives its tail or its head, so there are b answers.
+        fact gives its tail or its head, so there are b answers. With a `shard` it is this process's part.
         """
-        batch, entities = self.batch, self._gather_once()
+        batch, entities, weights = self.batch, self._gather_once(), self.weights(1 if self.queries else 2)
+        query_of = None
         if self.queries is not None:
-            return self._shared_cross_entropy(self.queries, entities, smoothing, answer_weights)
-        if self.reciprocal and self.dropout is None:  # both sides are tail queries
+            maps = [self.slot_map(slot).select(facts) for slot, facts in self.queries.slots().items()]
+            target = torch.cat([batch.tail[: self.queries.tails], batch.head[self.queries.tails :]])
+            query_of = self.queries.of_fact
+        elif self.reciprocal and self.dropout is None:  # both sides are tail queries
             slot_dim = self.entity_rows.shape[-1]
             maps = [SlotMap(self.composition, Slot.TAIL, self.entity_rows, self.relation_rows, slot_dim)]
+            target = torch.cat([batch.tail, batch.head])
         else:
             maps = [self.slot_map(Slot.TAIL), self.slot_map(Slot.HEAD)]
-        target = torch.cat([batch.tail, batch.head])
-        weights = self.weights(2)
+            target = torch.cat([batch.tail, batch.head])
         if answer_weights is not None:
             weights = answer_weights if weights is None else weights * answer_weights
-        return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights)
-
-    def _shared_cross_entropy(
-        self, queries: SharedQueries, entities: Tensor, smoothing: float, answer_weights: Tensor | None
-    ) -> Tensor:
-        """The mean cross-entropy of the answers to shared queries."""
-        batch, weights = self.batch, self.weights(1)
-        maps = [self.slot_map(slot).select(facts) for slot, facts in queries.slots().items()]
-        target = torch.cat([batch.tail[: queries.tails], batch.head[queries.tails :]])
-        if answer_weights is not None:
-            weights = answer_weights if weights is None else weights * answer_weights
-        return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights, queries.of_fact)
+        candidates = None
+        if shard is not None:
+            entities, target, candidates = shard.vectors, shard.ids[target], shard.candidates
+        return dispatch.cross_entropy(self.form, maps, entities, target, smoothing, weights, query_of, candidates)
 
     def relation_cross_entropy(self, smoothing: float = 0.0) -> Tensor:
         """The mean cross-entropy of the true relations against all relation vectors; each fact counts with its weight.

@@ -65,6 +65,7 @@ class _Training:
     config: dict[str, Any]
     selection: Selection | None = None
     task: Task | None = None  # a search that comes first
+    given: dict[str, Any] | None = None  # the settings from which a search that is done chose
 
     @classmethod
     def read(cls, folder: Path) -> _Training:
@@ -123,7 +124,8 @@ class Checkpoints:
         """Keep the settings that a search chose: from now on a resumed training does not search again."""
         training = _Training.read(self.folder)
         with _explain_write_errors(self.run):
-            replace(training, config=asdict(config), selection=selection, task=None).write(self.folder)
+            decided = replace(training, config=asdict(config), selection=selection, task=None, given=training.config)
+            run_on_main(self.world, lambda: decided.write(self.folder))
         self.settings, self.selection, self.task = config.train, selection, None
 
     def after_step(self, training: Resumable) -> None:
@@ -353,9 +355,10 @@ def _warn_of_changes(path: Path, before: dict[str, str], now: dict[str, str]) ->
         logger.warning(text, path, "; ".join(changes))
 
 
-def settings(path: Path) -> Config:
-    """The settings of an unfinished training."""
-    return Config.of(_Training.read(path / UNFINISHED).config, location=str(path))
+def given_settings(path: Path) -> Config:
+    """The settings with which an unfinished training was started, before any search."""
+    training = _Training.read(path / UNFINISHED)
+    return Config.of(training.given or training.config, location=str(path))
 
 
 def _verify(folder: Path, files: dict[str, FileRecord]) -> None:

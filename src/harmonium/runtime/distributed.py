@@ -87,6 +87,23 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def gather(self, value: T) -> list[T] | None:
+        """Every process's value by rank, in the main process."""
+        values: list[Any] | None = [None] * self.size if self.is_main else None
+        dist.gather_object(value, values)
+        return values
+
+    def sum_of_exponentials(self, logs: Tensor, summed: Tensor) -> tuple[Tensor, Tensor]:
+        """log(sum of exp(x)) of logs (q,) and the sum of `summed` (k,) over the processes, in one exchange.
+
+        Each process adds in the same order, so that all have the same result to the bit.
+        """
+        local = torch.cat([logs, summed])
+        parts = [torch.empty_like(local) for _ in range(self.size)]
+        dist.all_gather(parts, local)
+        stacked = torch.stack(parts)
+        return stacked[:, : len(logs)].logsumexp(0), stacked[:, len(logs) :].sum(0)
+
     def check_agreement(self, values: dict[str, str]) -> None:
         """Raise an error that names the process and the key, unless all processes have the same values."""
         by_rank = self.all_gather(values)
@@ -100,8 +117,14 @@ class World:
                         "start all processes with the same program, data and settings"
                     )
 
-    def gather_rows(self, rows: Tensor, n: int) -> Tensor | None:
-        """The whole table (n, dim) of sharded rows, in the main process."""
+    def gather_rows(self, rows: Tensor, n: int, everywhere: bool = False) -> Tensor | None:
+        """The whole table (n, dim) of sharded rows: in the main process, or in every one."""
+        if everywhere:
+            whole = _new_table(n, rows)
+            whole[self.shard(n)].copy_(rows.detach())
+            for rank in range(self.size):
+                dist.broadcast(whole[self.shard(n, rank)], rank)
+            return whole
         if not self.is_main:
             dist.send(rows.detach().contiguous(), 0)
             return None
@@ -119,6 +142,11 @@ def _new_table(n: int, rows: Tensor) -> Tensor:
         os.posix_fallocate(file.fileno(), 0, max(1, size * rows.element_size()))
         return torch.from_file(file.name, shared=True, size=size, dtype=rows.dtype).view(n, rows.shape[1])
     return torch.empty(n, rows.shape[1], dtype=rows.dtype)
+
+
+def agreed(world: World | None, flag: bool) -> bool:
+    """A flag that clocks or machines decide, the same in all processes: whether it is set in any."""
+    return flag if world is None else world.any([flag])[0]
 
 
 def run_on_main(world: World | None, action: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from harmonium.grammar.learn import MAX_FACTS, learn_weights
 from harmonium.grammar.parameters import GrammarParameters, build_families
 from harmonium.grammar.path_rules import PathRules
 from harmonium.model.scoring import Scorer
+from harmonium.runtime.distributed import World
 from harmonium.training.notebook_progress import OnProgress, stage_counter
 
 MIN_HELD_OUT = 30  # facts: with fewer, weights would be guesses
@@ -21,11 +22,12 @@ def learn_constraints(
     seed: int = 0,
     seconds: float | None = None,
     report: OnProgress | None = None,
+    world: World | None = None,
 ) -> GrammarParameters | None:
     """The constraints of a graph, beside vectors trained on its train facts; None where too few facts are held out.
 
     `seconds` bounds the learning of path rules, in counted work of a nominal CPU, so that machines learn the same rules.
-    `report` is told of two stages.
+    `report` is told of two stages. The processes of a `world` share the relations and the held-out queries.
     """
     held_out = graph.valid.positive()
     if len(held_out) < MIN_HELD_OUT:
@@ -38,9 +40,10 @@ def learn_constraints(
         seed=seed,
         budget=None if seconds is None else seconds * REACHED_A_SECOND,
         progress=stage_counter(report, "learning path rules", len(train.positive()), "facts"),
+        world=world,
     )
     families = build_families(KnownFacts(graph, rules, ("train",)))
     n_queries = 2 * min(len(held_out), MAX_FACTS)
     weighing = stage_counter(report, "weighing constraints", n_queries, "held-out queries")
-    weights = learn_weights(vectors, families, graph, held_out, ("train", "valid"), weighing)
+    weights = learn_weights(vectors, families, graph, held_out, ("train", "valid"), weighing, world)
     return GrammarParameters(weights, rules)

@@ -122,7 +122,7 @@ class PinnedBuffer:
 class ShardedStore:
     """Sharded over processes, like the state of the row optimiser.
 
-    Without a row optimiser the summed gradient becomes that of the local rows, for a dense optimiser.
+    Without a row optimiser the summed gradient is added to that of the local rows, for a dense optimiser.
     """
 
     def __init__(self, table: Tensor, n_entities: int, optimiser: RowOptimiser | None, world: World) -> None:
@@ -135,6 +135,7 @@ class ShardedStore:
     def apply_gradient(self, gradient: Tensor) -> None:
         rows, summed = self.sharded.reduce_gradient(gradient)
         if self.optimiser is None:
-            self.table.grad = torch.zeros_like(self.table).index_add_(0, rows, summed)
+            gradient = torch.zeros_like(self.table) if self.table.grad is None else self.table.grad
+            self.table.grad = gradient.index_add_(0, rows, summed)
         else:
             self.optimiser.step(rows, summed)

@@ -17,6 +17,7 @@ from harmonium.model.gradient_graph import GradientGraph
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.run import History
 from harmonium.runtime.device import pick_device, use_threads
+from harmonium.runtime.distributed import agreed
 from harmonium.training.relative_weights import relative_weights
 from harmonium.training.state import Progress, TrainingState
 
@@ -56,7 +57,7 @@ def fit(
                     if checkpoints:
                         checkpoints.after_step(state)
                 row = state.end_epoch()
-                if most_seconds is not None and state.seconds > most_seconds:
+                if most_seconds is not None and agreed(model.world, state.seconds > most_seconds):
                     state.end_early()
                 if validation is not None and state.is_validation_due():
                     row["valid"] = validate(model, graph, validation, device)

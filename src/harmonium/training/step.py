@@ -6,6 +6,7 @@ import gc
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -15,12 +16,13 @@ from harmonium.config.settings import TrainConfig
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.kernels import dispatch
+from harmonium.kernels.cross_entropy import Shard
 from harmonium.kernels.gather import number_runs
 from harmonium.kernels.precision import matmul_precision
 from harmonium.model.dropout import QueryDropout
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
-from harmonium.model.scoring import BatchScorer, SharedQueries
+from harmonium.model.scoring import BatchScorer, EntityShard, SharedQueries
 from harmonium.runtime import torchrun
 from harmonium.runtime.distributed import World
 from harmonium.training.entity_store import HostStore, make_entity_store
@@ -40,6 +42,13 @@ class StepSample(NamedTuple):
     negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
     weight: float  # fraction of the whole batch in this process
     queries: SharedQueries | None = None  # which facts of the batch answer the same query; None: each asks both sides
+
+    @property
+    def global_batch(self) -> Triples:
+        """The batch with the ids of entities in the graph."""
+        if self.entity_ids is None:
+            return self.batch
+        return replace(self.batch, head=self.entity_ids[self.batch.head], tail=self.entity_ids[self.batch.tail])
 
     def sides(self) -> list[StepSample]:
         """Heads and tails as two samples."""
@@ -211,10 +220,10 @@ class TrainingStep:
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
             scorer = self._scorer(sample, rows)
         if settings.loss == "full":
-            weights = None
+            weights, shard = None, self._entity_shard(sample)
             if self.answer_weights is not None:
-                weights = query_weights(self.answer_weights, sample.batch, sample.queries)
-            return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing, weights), scorer)
+                weights = query_weights(self.answer_weights, sample.global_batch, sample.queries)
+            return self._regularise(scorer.entity_cross_entropy(settings.label_smoothing, weights, shard), scorer)
 
         weights = scorer.weights(len(sample.negatives))
 
@@ -234,14 +243,25 @@ class TrainingStep:
             return scorer.with_inverse_relations().for_batch(sample.batch, queries=sample.queries)
         return scorer.for_batch(sample.batch, self._dropout(self.generator))
 
+    def _entity_shard(self, sample: StepSample) -> EntityShard | None:
+        """The candidates of this process in a softmax over all entities; None where it has all."""
+        world, n = self.model.world, self.model.n_entities
+        if world is None or sample.entity_ids is None:
+            return None
+        return EntityShard(self.model.local_entities(), sample.entity_ids, Shard(world.shard(n).start, n, world))
+
     def _regularise(self, loss: Tensor, scorer: BatchScorer) -> Tensor:
-        """The loss plus the regularisers and auxiliary losses that have a weight."""
+        """The loss plus the regularisers and auxiliary losses that have a weight.
+
+        Against all entities every process has the whole batch, and takes an equal part of these terms.
+        """
         settings = self.settings
+        part = 1 / self.model.world.size if self.model.world is not None and settings.loss == "full" else 1
         penalty = regularisation(scorer, settings)
         if penalty is not None:
-            loss = loss + penalty
+            loss = loss + part * penalty
         if settings.relation_prediction:
-            loss = loss + settings.relation_prediction * scorer.relation_cross_entropy()
+            loss = loss + part * settings.relation_prediction * scorer.relation_cross_entropy()
         return loss
 
     def _dropout(self, generator: torch.Generator) -> QueryDropout | None:
@@ -255,8 +275,8 @@ class TrainingStep:
         """The facts of a batch of an epoch, and their negatives."""
         if self.query_batches is not None:
             batch, queries = self.query_batches.batch(index)
-            return StepSample(None, None, batch, {}, 1.0, queries)
-        batch = self.train[index]
+        else:
+            batch, queries = self.train[index], None
         negatives: dict[Slot, Tensor] = {}
         entity_ids, relation_ids, weight = None, None, 1.0
         if self.settings.loss != "full":
@@ -268,7 +288,7 @@ class TrainingStep:
                 relation_ids, batch = distinct_relations(batch, self.relation_capacity)
         if self.entity_store is not None:
             entity_ids, batch, negatives = distinct_entities(batch, negatives)
-        return StepSample(entity_ids, relation_ids, batch, negatives, weight)
+        return StepSample(entity_ids, relation_ids, batch, negatives, weight, queries)
 
     def _next_sample(self, index: Tensor) -> StepSample:
         """The sample drawn ahead for this index, or a new one."""
@@ -362,8 +382,6 @@ def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.de
     """Raise an error for settings that cannot be combined."""
     find_loss(settings.loss)
     conflicts = _needs_rows(model, settings)
-    if model.world is not None:
-        conflicts.append("several processes")
     if settings.loss == "full" and conflicts:
         raise HarmoniumError(
             f"train.loss=full needs all entities in one table, which excludes {', '.join(conflicts)}; choose another loss"
@@ -397,8 +415,10 @@ def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
             "train.f2 does nothing where vectors have length one; set model.normalise=false or train.f2=0"
         )
     for name in ("vector_dropout", "composed_dropout"):
-        if getattr(settings, name) and model.world is not None:
-            raise HarmoniumError(f"train.{name} is for a single process; set train.{name}=0")
+        if getattr(settings, name) and model.world is not None and settings.loss != "full":
+            raise HarmoniumError(
+                f"train.{name} with sampled negatives is for a single process; set train.{name}=0 or train.loss=full"
+            )
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -419,6 +439,9 @@ def batch_shard(
 
     def local_rows(ids: Tensor) -> Tensor:
         group = len(batch) // len(ids)  # triples that share a row; rows stay shared where no group is cut
+        first, last = shard.start // group, (shard.stop - 1) // group
+        if first == last:
+            return ids[first : first + 1]
         if shard.start % group or shard.stop % group:
             return expand_groups(ids, len(batch))[shard]
         return ids[shard.start // group : shard.stop // group]

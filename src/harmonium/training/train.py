@@ -89,7 +89,7 @@ def train(
     if torchrun.rank():  # only the main process reports
         report, track = None, ()
     with process_group() as world:
-        chosen, search = read_recipe(base, given, alone=world is None)
+        chosen, search = read_recipe(base, given)
         if minutes is not None and search is None:
             raise HarmoniumError(
                 "a time budget (minutes) needs settings with a table [search], such as the preset best"
@@ -148,9 +148,13 @@ def _train(
     track: Sequence[str],
 ) -> Run:
     """Choose what is still to be chosen (the task), then train, evaluate and write."""
+    if world is not None:
+        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
+        shown = {"settings": replace(settings, data="").to_toml(), "search": str(task), "graph": graph.fingerprint()}
+        world.check_agreement(versions | shown)
     selection, limit = checkpoints.selection if checkpoints else None, TimeLimit()
     if task is not None:
-        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report)
+        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report, world)
         limit = TimeLimit.after(selection, settings)
         if checkpoints:
             checkpoints.decide(settings, selection)
@@ -184,17 +188,14 @@ def given_settings(
     return config or preset, given | full_keys(Config, overrides) | full_keys(Config, settings)
 
 
-def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple[Config, Search | None]:
-    """Settings with overrides applied, and what may still be chosen; default: the preset best.
-
-    Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
-    """
+def read_recipe(config: Base, overrides: Overrides) -> tuple[Config, Search | None]:
+    """Settings with overrides applied, and what may still be chosen; default: the preset best."""
     search = None
     if isinstance(config, Config):
         settings = Config.of(asdict(config), overrides)
     else:
-        config = config or (DEFAULT if alone else "paper")
-        settings, search = Config.read(config, overrides), Search.read(config) if alone else None
+        config = config or DEFAULT
+        settings, search = Config.read(config, overrides), Search.read(config)
     check_choices(settings)
     return settings, search
 
@@ -220,22 +221,18 @@ def load_graph(
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:
-    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it."""
+    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it.
+
+    A finished one is recognised where nothing was chosen: a search, or a fit of W, leaves other settings.
+    """
     with suppress(HarmoniumError, LookupError):
-        stored = checkpoint.settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
+        stored = checkpoint.given_settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
         return replace(stored, data=settings.data) == settings
     return False
 
 
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
-    """A new model, after a check that all processes are to train the same one."""
-    if world is not None:
-        if settings.model.harmony and settings.train.harmony != "joint":
-            raise HarmoniumError("several processes train W with the vectors; set train.harmony=joint")
-        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
-        world.check_agreement(
-            {**versions, "settings": replace(settings, data="").to_toml(), "graph": graph.fingerprint()}
-        )
+    """A new model whose vectors are to be trained."""
     try:
         shape = for_vectors(settings).model
         model = build_model(shape, graph.n_entities, graph.n_relations, settings.train.seed, world)
@@ -274,15 +271,20 @@ def _finish(
 ) -> Run:
     """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
-    if settings.model.harmony and settings.train.harmony != "joint":
+    world = model.world
+    fits_harmony = settings.model.harmony and settings.train.harmony != "joint"
+    if world is not None and (fits_harmony or settings.train.constraints or settings.train.last_training):
+        model.cpu().gather_entities(everywhere=True)
+    if fits_harmony:
         stage_counter(report, "fitting W and b", len(graph.valid), "held-out facts")
-        settings, history = add_harmony(model, graph, settings, history)
-    world = model.cpu().world
-    grammar = _learn_constraints(model, graph, settings, report) if world is None else None
+        fitted = run_on_main(world, lambda: (*add_harmony(model, graph, settings, history), model.form))
+        settings, history, model.form = fitted
+    model.cpu()
+    grammar = _learn_constraints(model, graph, settings, report, world)
     run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
-    evaluation = _evaluate(run, report)
-    if world is None and settings.train.last_training:
-        final, stopped = _train_on_all(model, graph, settings, history, limit, report)
+    evaluation = _evaluate(run, report, world)
+    if settings.train.last_training:
+        final, stopped = _train_on_all(model, graph, settings, history, limit, report, world)
         run = replace(run, final=final, history=replace(history, stopped=stopped))
     run = replace(run, evaluation=evaluation)
     model.gather_entities()
@@ -294,17 +296,17 @@ def _finish(
     return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
 
 
-def _evaluate(run: Run, report: OnProgress | None) -> EvaluationSummary | None:
+def _evaluate(run: Run, report: OnProgress | None, world: World | None) -> EvaluationSummary | None:
     """The metrics of what has learned from train facts alone."""
     protocol, graph = run.config.evaluate, run.graph
     n_facts = len(graph.splits[protocol.split]) or len(graph.valid)
     n_queries = min(n_facts, protocol.sample or n_facts) * (2 if protocol.side == "both" else 1)
     advance = stage_counter(report, "evaluating", n_queries, "queries")
-    return evaluate_with_baselines(run.held_out_scorer(), graph, protocol, progress=advance)
+    return evaluate_with_baselines(run.held_out_scorer(), graph, protocol, progress=advance, world=world)
 
 
 def _learn_constraints(
-    model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None
+    model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None, world: World | None
 ) -> GrammarParameters | None:
     """The constraints beside the vectors, where they are asked for and facts are held out."""
     if not settings.train.constraints:
@@ -312,7 +314,9 @@ def _learn_constraints(
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
 
     train = settings.train
-    return learn_constraints(model, graph, seed=train.seed, seconds=train.constraint_seconds, report=report)
+    return learn_constraints(
+        model, graph, seed=train.seed, seconds=train.constraint_seconds, report=report, world=world
+    )
 
 
 def _train_on_all(
@@ -322,6 +326,7 @@ def _train_on_all(
     history: History,
     limit: TimeLimit,
     report: OnProgress | None,
+    world: World | None,
 ) -> tuple[GradientGraph | None, str]:
     """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits.
 
@@ -336,10 +341,11 @@ def _train_on_all(
     rest, needed = limit.rest(), MOSTLY * epochs
     seconds_an_epoch = history.seconds / max(1, len(history.rows))
     if rest is None or rest >= needed * seconds_an_epoch:
-        final = _build(chosen, everything, None)
+        final = _build(chosen, everything, world)
         if len(fit(final, everything, for_vectors(chosen), told, most_seconds=rest).rows) >= needed:
+            final.cpu().gather_entities(everywhere=True)
             final.form = deepcopy(model.form)
-            return final.cpu().eval(), history.stopped
+            return final.eval(), history.stopped
     text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
     return None, f"{history.stopped}; {text}"
 
