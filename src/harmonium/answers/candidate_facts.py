@@ -16,12 +16,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from harmonium.answers.conflicts import Conflicts
 from harmonium.answers.relation_traits import RelationTraits, false_answers
 from harmonium.data.entity_types import EntityTypes, SlotTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.scoring import Scorer
 
 PER_QUERY = 10  # answers of each query that are candidates
@@ -42,7 +44,12 @@ FEATURES = (
     "heads",  # log(1 + known heads of the tail)
     "head type",  # where the head has no tail: log-odds that it fills the slot, by its other roles
     "tail type",  # the same of the tail
+    "further tail",  # log-odds that the head has a tail that is not known (grammar/further_answers.py)
+    "further head",  # the same for a head of the tail
+    "reverse",  # 1 where the fact is known the other way round
+    "conflict",  # how strongly it conflicts with known facts of its entities (conflicts.py); 0: not at all
 )
+REVERSE = FEATURES.index("reverse")
 Progress = Callable[[int], None]
 
 
@@ -81,6 +88,8 @@ class CandidateSearch:
     rejected: dict[
         Slot, KnownAnswers
     ]  # known to be false, likewise; in both directions where the relation is symmetric
+    further: FurtherAnswers  # learned from the known facts
+    conflicts: Conflicts  # with known facts
     typed: bool  # ask only entities that could fill the slot
     only_empty: bool  # ask only (head, relation, ?) without any known answer
 
@@ -91,7 +100,8 @@ class CandidateSearch:
         known = {slot: graph.known_answers(slot, splits) for slot in OTHER}
         types, traits = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
         rejected = {slot: false_answers(graph, slot, traits) for slot in OTHER}
-        return cls(scorer.prepare(), types, traits, known, rejected, typed, only_empty)
+        further, conflicts = FurtherAnswers.of(graph, splits), Conflicts(graph.facts(splits), traits, graph.n_entities)
+        return cls(scorer.prepare(), types, traits, known, rejected, further, conflicts, typed, only_empty)
 
     def relations(self) -> list[int]:
         """The relations whose missing facts are looked for unless they are named: none whose tails are numbers or dates."""
@@ -220,14 +230,10 @@ class _RelationSearch:
             row[side.entities] = torch.arange(len(side.entities))
             rows[slot] = row
         head, tail = rows[Slot.HEAD][facts.head], rows[Slot.TAIL][facts.tail]
-        is_known = self.search.known[Slot.TAIL].contain(facts)
-        rated = self._rate(head, tail, is_known)
+        rated = self._rate(head, tail)
         if not self.search.traits.symmetric[self.relation]:
             return rated
-        reversed = Triples(facts.tail, facts.relation, facts.head)
-        is_known = self.search.known[Slot.TAIL].contain(reversed)
-        other = self._rate(rows[Slot.HEAD][facts.tail], rows[Slot.TAIL][facts.head], is_known)
-        return CandidateFacts(rated.triples, rated.scores, (rated.features + other.features) / 2)
+        return _mean(rated, self._rate(rows[Slot.HEAD][facts.tail], rows[Slot.TAIL][facts.head]))
 
     def _side(self, slot: Slot, types: SlotTypes) -> _Side:
         open_slot, traits = OTHER[slot], self.search.traits
@@ -281,8 +287,7 @@ class _RelationSearch:
             return self._rate(head, tail)
         is_second = (head > tail) & torch.isin(tail * self.n_tails + head, pairs)
         head, tail = head[~is_second], tail[~is_second]
-        facts, reversed = self._rate(head, tail), self._rate(tail, head)
-        return CandidateFacts(facts.triples, facts.scores, (facts.features + reversed.features) / 2)
+        return _mean(self._rate(head, tail), self._rate(tail, head))
 
     def rate_pair(self, head: int, tail: int) -> CandidateFacts:
         """One pair of entities, if it is a candidate."""
@@ -295,18 +300,41 @@ class _RelationSearch:
             return CandidateFacts.cat([])
         return self.rate(rows[0] * self.n_tails + rows[1])
 
-    def _rate(self, head: Tensor, tail: Tensor, is_known: Tensor | None = None) -> CandidateFacts:
+    def _rate(self, head: Tensor, tail: Tensor) -> CandidateFacts:
+        """Pairs with their features; a known fact does not count as an answer to its own questions."""
         heads, tails = self.sides[Slot.HEAD], self.sides[Slot.TAIL]
+        facts = Triples(heads.entities[head], torch.full_like(head, self.relation), tails.entities[tail])
+        is_fact = self.search.known[Slot.TAIL].contain(facts)
+        is_known = is_fact.double()
+        is_known_reversed = self.search.known[Slot.TAIL].contain(Triples(facts.tail, facts.relation, facts.head))
         scores, tail_margin = self.scores[Slot.HEAD].rate(head, tail)
         _, head_margin = self.scores[Slot.TAIL].rate(tail, head)
-        n_tails, n_heads = heads.n_answers[head].double(), tails.n_answers[tail].double()
-        if is_known is not None:  # such a fact does not count as an answer
-            n_tails, n_heads = n_tails - is_known.double(), n_heads - is_known.double()
+        n_tails = heads.n_answers[head].double() - is_known
+        n_heads = tails.n_answers[tail].double() - is_known
         empty, counts = ((n_tails == 0).double(), (n_heads == 0).double()), (n_tails.log1p(), n_heads.log1p())
         types = heads.type_log_odds(head, n_tails), tails.type_log_odds(tail, n_heads)
-        features = torch.stack([tail_margin, head_margin, *empty, *counts, *types], dim=1)
-        relation = torch.full_like(head, self.relation)
-        return CandidateFacts(Triples(heads.entities[head], relation, tails.entities[tail]), scores, features)
+        further = (self._further(slot, facts, is_known) for slot in (Slot.TAIL, Slot.HEAD))
+        conflict = torch.from_numpy(self.search.conflicts.strengths(self.relation, facts, is_fact.numpy()))
+        columns = (tail_margin, head_margin, *empty, *counts, *types, *further, is_known_reversed.double(), conflict)
+        return CandidateFacts(facts, scores, torch.stack(columns, dim=1))
+
+    def _further(self, open_slot: Slot, facts: Triples, is_known: Tensor) -> Tensor:
+        """(n,): log-odds that the queries of facts have an answer that is not known, the facts themselves left out."""
+        given, result = facts[OTHER[open_slot]], torch.zeros(len(facts), dtype=torch.float64)
+        for n_hidden in (0, 1):
+            rows = (is_known == n_hidden).nonzero()[:, 0]
+            if len(rows):
+                entities, row = given[rows].unique(return_inverse=True)
+                log_odds = self.search.further.log_odds(open_slot, self.relation, entities.numpy(), n_hidden)
+                result[rows] = torch.from_numpy(log_odds)[row]
+        return result
+
+
+def _mean(facts: CandidateFacts, reversed: CandidateFacts) -> CandidateFacts:
+    """Facts of a symmetric relation with the means of the features of both directions, except for what is known."""
+    features = (facts.features + reversed.features) / 2
+    features[:, REVERSE] = facts.features[:, REVERSE]
+    return CandidateFacts(facts.triples, facts.scores, features)
 
 
 class _QueryScores:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
+from harmonium.answers.contradictions import with_contradictions
 from harmonium.answers.open_or_train import open_or_train
-from harmonium.answers.open_run import open_run
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.prediction import Prediction, optional_floats, to_predictions
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
@@ -74,12 +75,15 @@ def complete(
         )
         run, names = opened.run, [relation] if isinstance(relation, str) else relation
         relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
-        calibration = run_on_main(world, lambda: opened.fact_calibration(typed, progress))
+        calibration = run_on_main(world, lambda: opened.fact_calibration(progress))
         search = opened.search(typed, only_empty)
         missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
+        missing = missing if typed else missing.restated(opened)
     if torchrun.rank() > 0:
         return ResultList(missing.predictions(run.graph))
-    why = find_reasons(opened.evidence, missing.triples, progress) if reasons else None
+    why = None
+    if reasons:
+        why = with_contradictions(opened, missing.triples, find_reasons(opened.evidence, missing.triples, progress))
     predictions = ResultList(missing.predictions(run.graph, reasons=why), f"missing from {run.graph.name}")
     rows = predictions.records()
     if to is not None:
@@ -115,6 +119,15 @@ class MissingFacts:
 
     def __len__(self) -> int:
         return len(self.triples)
+
+    def restated(self, opened: OpenRun) -> MissingFacts:
+        """With the one probability of each fact: a search among all entities compares them with more than could be true."""
+        if self.probabilities is None:
+            return self
+        probabilities = opened.probabilities(self.triples)
+        assert probabilities is not None, "there is a calibration"
+        order = probabilities.argsort(descending=True, stable=True)
+        return MissingFacts(self.triples[order], self.scores[order], probabilities[order])
 
     def predictions(
         self, graph: Graph, open_slot: Slot = Slot.TAIL, reasons: Sequence[Reason] | None = None

@@ -239,9 +239,10 @@ def missing_facts(
 ) -> list[Prediction]:
     """The most probable facts with one given name that the graph lacks."""
     (given,) = (slot for slot in Slot if slot not in query.open)
-    index, calibration = int(query.triple[given]), opened.fact_calibration(typed) if probability else None
+    index, calibration = int(query.triple[given]), opened.fact_calibration() if probability else None
     find = partial(find_missing, opened.search(typed), top=top, calibration=calibration)
     missing = find([index]) if given is Slot.RELATION else find(given=(given, index))
+    missing = missing if typed else missing.restated(opened)
     return missing.predictions(opened.graph, Slot.HEAD if given is Slot.TAIL else Slot.TAIL)
 
 

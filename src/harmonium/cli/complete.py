@@ -78,7 +78,7 @@ def complete(
     )
     if not torchrun.is_launched():
         with console.bar("fitting probabilities, once") as progress:
-            open_run(opened).fact_calibration(typed, progress)
+            open_run(opened).fact_calibration(progress)
     with console.bar("completing") as progress:
         facts = harmonium.complete(
             opened, relation or None, top=top, typed=typed, only_empty=only_empty, reasons=reasons, out=out, to=to,

@@ -27,6 +27,7 @@ METAVARS = {
     "HEAD": "name of the head entity",
     "RELATION": "name of the relation",
     "TAIL": "name of the tail entity",
+    "RELATION=NAME": "a relation, and the entity at its other end",
     "N": "whole number",
     "X": "number",
     "CHAR": "one character",

@@ -187,12 +187,6 @@ class TrainConfig:
         False,
         "Train the vectors that answer once more on all facts, held-out ones included; metrics stay held-out ones.",
     )
-    harmony: Literal["joint", "after", "optional", "tokens"] = option(
-        "joint",
-        "When W and b are fitted; joint: with the vectors; after: to validation facts, once the vectors are trained; "
-        "optional: after, and not where validation prefers the plain model; tokens: after, W along b, which leaves scores "
-        "as they are and brings the tokens of entities in one role together.",
-    )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
     evaluate_every: int = option(5, "Epochs between validations.", least=1, most=10**6)
     patience: int = option(5, "Validations without improvement before training stops.", least=1, most=10**6)
@@ -268,6 +262,8 @@ class Config:
         path, text, tree = read_toml(source)
         tree.pop("published", None)  # the numbers that a recipe should reproduce, for `harmonium paper table`
         tree.pop("search", None)  # what training/selection.py may change
+        if isinstance(train := tree.get("train"), dict):
+            train.pop("harmony", None)  # of runs that earlier versions trained: when their W was fitted
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
         return cls.of(tree, given, str(path), locations)
 

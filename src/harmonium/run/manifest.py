@@ -36,7 +36,6 @@ class Manifest:
     best_epoch: schema.Count
     stopped: str
     backend: str
-    harmony: dict[str, Any] | None
     files: dict[str, FileRecord]
 
     @property
@@ -70,9 +69,8 @@ def read(folder: Path) -> Manifest:
         if Path(name).name != name:
             raise HarmoniumError(f"{path}: names {name!r}, which is no file of a run; it is refused")
     with unreadable(path):
+        content.pop("harmony", None)  # of earlier versions: how W was fitted
         manifest = schema.read(Manifest, content)
-        if manifest.harmony is not None and type(manifest.harmony.get("summary")) is not str:
-            raise ValueError("harmony.summary must be text")
     return manifest
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import harmonium
 
 NAMES = (
-    "audit", "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report",
+    "audit", "classify", "complete", "diff", "evaluate", "explain", "export", "info", "predict", "report",
     "rules", "score", "serve", "similar", "update",
 )  # fmt: skip
 
@@ -41,7 +41,6 @@ class RunMethods:
         explain = harmonium.explain
         export = harmonium.export
         info = harmonium.info
-        neighbours = harmonium.neighbours
         predict = harmonium.predict
         report = harmonium.report
         rules = harmonium.rules

@@ -13,8 +13,9 @@
 
 and, once they were asked for, files computed from these (`manifest.keep`):
 
-    fact_calibration.*.json    probabilities of facts, how complete the graph is (answers/calibration/fact_probability.py)
+    fact_calibration.json      probabilities of facts, how complete the graph is (answers/calibration/fact_probability.py)
     conformal.json             answer sets (answers/calibration/conformal.py)
+    tokens.json                how true a fact with a given score is (answers/tokens.py)
 
 A folder is written under a temporary name beside its path and renamed when complete, so it exists whole or not at all.
 """
@@ -98,7 +99,6 @@ class History:
     best_epoch: int = 0
     stopped: str = "all epochs done"
     backend: str = ""  # the kernels that computed scores, and why no faster ones
-    harmony: dict[str, Any] | None = None  # how W and b were fitted, where that was done after the vectors
 
     @property
     def seconds(self) -> float:
@@ -193,8 +193,6 @@ class Run(RunMethods, Displayed):
         history = self.history
         if self.selection:
             yield from self.selection.display()
-        if history.harmony:
-            yield Line(f"  harmony: {history.harmony['summary']}")
         best = f"best at epoch {history.best_epoch} of {len(history.rows)}"
         yield Line(f"trained {history.seconds:.1f} s, {best}; {history.stopped}")
 
@@ -259,7 +257,7 @@ class Run(RunMethods, Displayed):
 
     def _manifest(self, files: dict[str, storage.FileRecord]) -> Manifest:
         now, history = datetime.now(UTC).isoformat(timespec="seconds"), self.history
-        outcome = history.best_epoch, history.stopped, history.backend, history.harmony
+        outcome = history.best_epoch, history.stopped, history.backend
         return Manifest(manifests.RUN_FORMAT, now, self.environment, *outcome, files)
 
     @classmethod
@@ -326,7 +324,6 @@ def _read_files(path: Path, manifest: Manifest) -> Run:
     graph = graph_file.load(path / "data.graph")
     model = _read_model(path / "model.safetensors", config, graph)
     history = History(_read_history(path / "history.jsonl"), manifest.best_epoch, manifest.stopped, manifest.backend)
-    history.harmony = manifest.harmony
     with manifests.unreadable(path / "metrics.json"):
         metrics = json.loads((path / "metrics.json").read_bytes())
         evaluation = EvaluationSummary.from_json(metrics) if metrics != {} else None

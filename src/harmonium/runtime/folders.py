@@ -19,7 +19,7 @@ from harmonium.runtime.untrusted import is_file
 UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
 CHECKPOINT_FILE = re.compile(r"(lock|reserve|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
 DERIVED = (  # what commands add to a finished run; run.json names most of them too, unless a process was killed
-    "calibration.json", "fact_calibration.typed.json", "fact_calibration.untyped.json", "conformal.json",
+    "calibration.json", "fact_calibration.json", "conformal.json",
     "judgement_correction.json", "report.html", "guises.png",
 )  # fmt: skip
 ASIDE = ".aside"  # suffix of a folder that is being replaced where the system cannot exchange two in one step

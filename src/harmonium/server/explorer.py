@@ -13,6 +13,7 @@ from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
 from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
+from harmonium.answers.contradictions import with_contradictions
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.predict import answer
 from harmonium.answers.prediction import optional_floats
@@ -191,7 +192,7 @@ class Explorer:
         row = triple.to_rows()[0].tolist()
         split, probability = self.graph.splits_of(triple)[0], self.ratings.probability(*row)
         (score,) = self.opened.scorer.score_facts(Slot.TAIL, triple).tolist()
-        (reason,) = find_reasons(self.opened.evidence, triple)
+        (reason,) = with_contradictions(self.opened, triple, find_reasons(self.opened.evidence, triple))
         return Prediction(*self.names.of(row), split, Slot.TAIL, score, probability, reason.text)
 
     @torch.no_grad()

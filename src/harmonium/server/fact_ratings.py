@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harmonium.answers.candidate_facts import CandidateFacts
 from harmonium.answers.open_run import OpenRun
 from harmonium.answers.prediction import optional_floats
-from harmonium.data.triples import Slot
+from harmonium.data.triples import Slot, Triples
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Prediction
 
@@ -20,9 +20,11 @@ class FactRatings:
     names: GraphNames
 
     def probability(self, head: int, relation: int, tail: int) -> float | None:
-        """None for a fact that is known, that the graph's regularities exclude, or without a calibration."""
-        facts = self.opened.search().of_pair(head, relation, tail)
-        return self._probabilities(facts)[0] if len(facts) else None
+        """That of a fact, the one that `predict` and `score` state; None for a known fact, or without a calibration."""
+        triple = Triples.from_rows([[head, relation, tail]])
+        if self.opened.known(Slot.TAIL).contain(triple).any():
+            return None
+        return optional_floats(self.opened.probabilities(triple), 1)[0]
 
     def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
         """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from harmonium.errors import HarmoniumError, out_of_memory_error
 from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.stretched_harmony import stretch_tokens
 from harmonium.run import checkpoint
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.environment import environment
@@ -31,11 +29,10 @@ from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.folders import is_finished, is_unfinished, refuse_current_folder, remove_leftovers, reserve
 from harmonium.training.fit import fit
-from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
 from harmonium.training.notebook_progress import OnProgress, stage_counter, training_progress
 from harmonium.training.search.search import TimeLimit, select
-from harmonium.training.search.space import Search, for_vectors
+from harmonium.training.search.space import Search
 from harmonium.training.setting_choices import check_choices
 from harmonium.training.tracking import Log, check_targets, tracking
 
@@ -234,28 +231,12 @@ def _holds_training(folder: Path, settings: Config) -> bool:
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
     """A new model whose vectors are to be trained."""
     try:
-        shape = for_vectors(settings).model
-        model = build_model(shape, graph.n_entities, graph.n_relations, settings.train.seed, world)
+        model = build_model(settings.model, graph.n_entities, graph.n_relations, settings.train.seed, world)
     except (RuntimeError, MemoryError) as error:
         raise out_of_memory_error(error, "lower model.entity_dim or model.rank") from error
     if settings.train.initial_vectors is not None:
         import_embeddings(model, graph, settings.train.initial_vectors)
     return model
-
-
-def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
-    """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
-    if settings.train.harmony == "tokens":
-        model.form, model_settings = stretch_tokens(model, graph.train, settings.model)
-        summary = "W along b: scores as without W, tokens stretched along them"
-        return replace(settings, model=model_settings), replace(history, harmony={"summary": summary})
-    fitted = fit_harmony(model, graph, settings)
-    if fitted.preferred or settings.train.harmony == "after":
-        model.form = fitted.form
-        model_settings = fitted.settings
-    else:
-        model_settings = replace(settings.model, harmony=False)
-    return replace(settings, model=model_settings), replace(history, harmony=fitted.to_json())
 
 
 def _finish(
@@ -272,13 +253,8 @@ def _finish(
     """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
     world = model.world
-    fits_harmony = settings.model.harmony and settings.train.harmony != "joint"
-    if world is not None and (fits_harmony or settings.train.constraints or settings.train.last_training):
+    if world is not None and (settings.train.constraints or settings.train.last_training):
         model.cpu().gather_entities(everywhere=True)
-    if fits_harmony:
-        stage_counter(report, "fitting W and b", len(graph.valid), "held-out facts")
-        fitted = run_on_main(world, lambda: (*add_harmony(model, graph, settings, history), model.form))
-        settings, history, model.form = fitted
     model.cpu()
     grammar = _learn_constraints(model, graph, settings, report, world)
     run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
@@ -342,18 +318,15 @@ def _train_on_all(
     seconds_an_epoch = history.seconds / max(1, len(history.rows))
     if rest is None or rest >= needed * seconds_an_epoch:
         final = _build(chosen, everything, world)
-        if len(fit(final, everything, for_vectors(chosen), told, most_seconds=rest).rows) >= needed:
+        if len(fit(final, everything, chosen, told, most_seconds=rest).rows) >= needed:
             final.cpu().gather_entities(everywhere=True)
-            final.form = deepcopy(model.form)
             return final.eval(), history.stopped
     text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
     return None, f"{history.stopped}; {text}"
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
-    """Bytes of the parameters of the finished model, all shards of its vectors and a W still to be fitted included."""
+    """Bytes of the parameters of the finished model, all shards of its vectors included."""
     tables = model.n_entities * model.entity.shape[1] * model.entity.element_size()
     others = sum(p.numel() * p.element_size() for name, p in model.named_parameters() if name != "entity")
-    after = settings.model.harmony and settings.train.harmony != "joint"
-    rank = min(settings.model.rank or DEFAULT_RANK, model.form.dim)
-    return tables + others + (4 * rank * (model.form.dim + rank + 1) if after else 0)
+    return tables + others

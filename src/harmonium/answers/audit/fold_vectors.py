@@ -18,7 +18,6 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.model.build import build_model
 from harmonium.model.scoring import EmbeddingScorer
 from harmonium.training.fit import fit
-from harmonium.training.search.space import for_vectors
 
 FOLDS = 4
 DIM = 64  # of the vectors of a fold, at most
@@ -43,7 +42,7 @@ class FoldVectors:
         progress: Callable[[int], None] | None = None,
     ) -> FoldVectors:
         """Train on `facts` without each fold in turn; `folds` (n,) is the fold of each fact. `progress` counts facts."""
-        model, train = for_vectors(settings).model, settings.train
+        model, train = settings.model, settings.train
         chosen = replace(
             settings,
             model=replace(model, entity_dim=min(model.entity_dim, dim)),

@@ -18,7 +18,7 @@ from harmonium.evaluation.evaluation import draw_facts, evaluate_scorer
 from harmonium.model.build import build_model
 from harmonium.runtime.distributed import World
 from harmonium.training.fit import fit
-from harmonium.training.search.space import for_vectors, with_settings
+from harmonium.training.search.space import with_settings
 from harmonium.training.state import Progress
 
 MIN_HELD_OUT = 250  # facts that judge a trial; where validation has fewer, training facts are held out too
@@ -51,7 +51,7 @@ class HeldOut:
         the MRR after half of the epochs, and may raise an error to end a hopeless training.
         """
         half = math.ceil(config.train.epochs / 2)
-        config = with_settings(for_vectors(config), {"train.evaluate_every": half, "train.validation_triples": 10**6})
+        config = with_settings(config, {"train.evaluate_every": half, "train.validation_triples": 10**6})
         shape = self.train.n_entities, self.train.n_relations
         model = build_model(config.model, *shape, config.train.seed, world)
 

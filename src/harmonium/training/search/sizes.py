@@ -14,7 +14,7 @@ from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.training.search.cost import count_parameters, count_tables, total_memory
 from harmonium.training.search.held_out import MIN_HELD_OUT
-from harmonium.training.search.space import Search, for_vectors, with_settings
+from harmonium.training.search.space import Search, with_settings
 from harmonium.training.search.work import epoch_seconds
 
 FINAL_SHARE = 0.4  # of the budget is kept for the final training
@@ -46,7 +46,7 @@ class Sizer:
 
     def epoch_seconds(self, config: Config, change: Mapping[str, Any]) -> float:
         """The nominal seconds of an epoch with some settings changed."""
-        return epoch_seconds(for_vectors(with_settings(config, change)), self.graph, self.device.type)
+        return epoch_seconds(with_settings(config, change), self.graph, self.device.type)
 
     def dims(self, config: Config) -> list[int]:
         """The dimensions to choose from, ascending."""
