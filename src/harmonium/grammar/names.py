@@ -154,9 +154,7 @@ class Names(Family):
 
     def _share(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None) -> str:
         """How many entities that share a word with the known one have the candidate."""
-        shares = self.confidences.shares(slot, relation, given, answer, hidden)
-        if not shares:
-            return "no entity with a word of its name has it"
-        word, best = self.vocabulary[self.repeated[shares[0].trait]], shares[0]
+        best = self.confidences.shares(slot, relation, given, answer, hidden)[0]
+        word = self.vocabulary[self.repeated[best.trait]]
         having = "have this value" if slot is Slot.TAIL else "have this head"
         return f"{best.count:,} of {best.of:,} entities with '{word}' in their name {having}"

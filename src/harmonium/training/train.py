@@ -313,14 +313,16 @@ def _train_on_all(
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
-    final = _build(chosen, everything, world)
     on_step = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
-    ended = fit(final, everything, chosen, on_step, most_seconds=limit.rest())
-    if len(ended.rows) < MIN_LAST_EPOCHS * epochs:
-        text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
-        return None, f"{history.stopped}; {text}"
-    final.cpu().gather_entities(everywhere=True)
-    return final.eval(), history.stopped
+    rest, needed = limit.rest(), MIN_LAST_EPOCHS * epochs
+    seconds_an_epoch = history.seconds / max(1, len(history.rows))
+    if rest is None or rest >= needed * seconds_an_epoch:
+        final = _build(chosen, everything, world)
+        if len(fit(final, everything, chosen, on_step, most_seconds=rest).rows) >= needed:
+            final.cpu().gather_entities(everywhere=True)
+            return final.eval(), history.stopped
+    text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
+    return None, f"{history.stopped}; {text}"
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
