@@ -185,9 +185,9 @@ def small_vectors(graph: Graph) -> GradientGraph:
     return model.initialise(generator=torch.Generator().manual_seed(1)).eval()
 
 
-def run_with_constraints() -> Run:
-    """A run on `countries` whose vectors say nothing, and whose constraints are learned."""
-    graph, config = countries(), ModelConfig("distmult", 6, harmony=False)
+def run_with_constraints(graph: Graph | None = None) -> Run:
+    """A run (default: on `countries`) whose vectors say nothing, and whose constraints are learned."""
+    graph, config = graph or countries(), ModelConfig("distmult", 6, harmony=False)
     vectors = untrained(graph, config)
     run = Run(Config(model=config), graph, vectors, History())
     return replace(run, grammar=learn_constraints(vectors, graph))

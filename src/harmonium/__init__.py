@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from harmonium.model.composition import Composition as Composition
     from harmonium.model.gradient_graph import GradientGraph as GradientGraph
     from harmonium.model.scoring import Scorer as Scorer
+    from harmonium.review.audit import audit as audit
     from harmonium.run.run import Run as Run
     from harmonium.server.server import serve as serve
     from harmonium.training.search.planning import plan as plan
@@ -47,6 +48,7 @@ _MODULES = {
     "predict": "answers.predict",
     "score": "answers.score",
     "complete": "answers.complete",
+    "audit": "review.audit",
     "classify": "answers.classify",
     "explain": "analysis.explain",
     "similar": "analysis.similar",

@@ -27,6 +27,7 @@ KEYWORDS_ELSEWHERE = {  # of other libraries: what the same thing is called here
     **dict.fromkeys(("random_state", "random_seed"), "seed"),
     **dict.fromkeys(("verbose", "use_tqdm", "callback"), "progress"),
 }
+WHOLE_NUMBERS = {"top": 0, "seed": 0, "chunk": 1}  # parameters that are one wherever they occur, and the least
 KEYWORDS_OF_ROWS = ("min_probability", "threshold", "min_score", "cutoff")  # that choose rows of a result
 
 R = TypeVar("R")
@@ -50,7 +51,7 @@ class Interrupted(BaseException):
 
 def whole_number(name: str, value: object, least: int = 0, most: float = math.inf) -> int:
     """The value of a parameter that is a whole number in a range; anything else is an error that names it."""
-    number = operator.index(value) if isinstance(value, SupportsIndex) else None
+    number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
     if number is None or not least <= number <= most:
         upper = "" if math.isinf(most) else f" to {most:g}"
         raise HarmoniumError(f"{name} is a whole number from {least}{upper}, not {value!r}")
@@ -71,14 +72,25 @@ def refuse_unknown(keywords: Iterable[str], *known: Iterable[str]) -> None:
 
 
 def with_checked_keywords(function: Callable[..., R]) -> Callable[..., R]:
-    """The function, with unknown keywords as errors that name the nearest; one with `**keywords` checks them itself."""
+    """The function, with unknown keywords as errors that name the nearest; switches are True or False, counts whole numbers.
+
+    A function with `**keywords` checks their names itself.
+    """
     parameters = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return function
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    switches = [name for name, parameter in parameters.items() if isinstance(parameter.default, bool)]
+    counts = {name: least for name, least in WHOLE_NUMBERS.items() if name in parameters}
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> R:
-        refuse_unknown(keywords, parameters)
+        if not takes_any:
+            refuse_unknown(keywords, parameters)
+        for name in switches:
+            if type(keywords.get(name, True)).__name__ != "bool":  # that of Python, or of numpy
+                raise HarmoniumError(f"{name} is True or False, not {keywords[name]!r}")
+        for name, least in counts.items():
+            if keywords.get(name) is not None:
+                whole_number(name, keywords[name], least)
         return function(*args, **keywords)
 
     return call

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shlex
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,3 +169,16 @@ def test_a_page_that_is_no_report_is_not_replaced(run: Run, tmp_path: Path, cont
     with pytest.raises(HarmoniumError, match="page.html: .*will not be replaced"):
         harmonium.report(run, page)
     assert page.read_bytes() == content
+
+
+def test_a_report_that_cannot_be_written_is_named(run: Run, tmp_path: Path) -> None:
+    """Under a limit on the size of files: drawing figures writes no other file, which an error would name instead."""
+    path, limits = tmp_path / "report.html", resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(HarmoniumError, match=re.escape(str(path))):
+            harmonium.report(run, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)

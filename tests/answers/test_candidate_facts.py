@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from harmonium.answers import candidate_facts
-from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
+from harmonium.answers.candidate_facts import FEATURES, REVERSE, CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.relation_traits import RelationTraits
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.scoring import Scorer
 from small import TableScorer, graph_of, ladder, make_graph, random_table
 
@@ -45,7 +46,7 @@ def log_odds(scores: torch.Tensor, index: int) -> float:
 def by_definition(scorer: Scorer, graph: Graph, relation: int, typed: bool) -> dict[tuple[int, int, int], list[float]]:
     """Features of every pair that is no fact and no loop, one triple at a time."""
     known = {tuple(row) for row in graph.facts().to_rows().tolist()}
-    types = EntityTypes.infer(graph)
+    types, further = EntityTypes.infer(graph), FurtherAnswers.of(graph)
     heads, tails = (types.of_slot(slot, relation, typed) for slot in (Slot.HEAD, Slot.TAIL))
     expected = {}
     for h, likely_head in zip(heads.entities.tolist(), heads.log_odds.clamp(-7, 7).tolist(), strict=True):
@@ -64,6 +65,10 @@ def by_definition(scorer: Scorer, graph: Graph, relation: int, typed: bool) -> d
                 float(n_tails == 0), float(n_heads == 0), math.log(1 + n_tails), math.log(1 + n_heads),
                 0.0 if n_tails else likely_head,
                 0.0 if n_heads else likely_tail,
+                further.log_odds(Slot.TAIL, relation, triple.head.numpy())[0],
+                further.log_odds(Slot.HEAD, relation, triple.tail.numpy())[0],
+                float((t, relation, h) in known),
+                0.0,  # random facts agree in nothing
             ]  # fmt: skip
     return expected
 
@@ -172,7 +177,18 @@ def test_directions_of_a_symmetric_relation_are_one_candidate() -> None:
     for (h, r, t), values in merged.items():
         if (t, r, h) in separate:
             mean = (torch.tensor(separate[h, r, t]) + torch.tensor(separate[t, r, h])) / 2
+            mean[REVERSE] = float((t, r, h) in known)  # what is known is no mean
             assert values == pytest.approx(mean.tolist(), abs=1e-6)
+
+
+def test_a_fact_has_the_features_of_the_candidate_that_it_is() -> None:
+    """Also of symmetric relations of which one direction is known: rated by itself or found by a search."""
+    graph = graph_of(ladder("{i} borders {j}, {j} borders {i}, {i} borders c, c borders {i}", 6) + ", y0 borders x1")
+    found = search(random_table(graph, 50, seed=1), graph)
+    candidates = found.of_relation(0, ALL)
+    assert (candidates.features[:, REVERSE] == 1).sum() == 1
+    rated = found.rate(candidates.triples)
+    torch.testing.assert_close(rated.features, candidates.features)
 
 
 def test_where_a_query_has_one_answer_the_best_candidate_is_listed() -> None:
@@ -182,10 +198,10 @@ def test_where_a_query_has_one_answer_the_best_candidate_is_listed() -> None:
     names = graph_of("", entities="a b c d x y").entities
     relations = graph.relations
     ids = [[names.index(h), relations.index(r), names.index(t)] for h, r, t in triples]
-    facts = CandidateFacts(Triples.from_rows(ids), torch.zeros(8).double(), torch.zeros(8, 8).double())
+    facts = CandidateFacts(Triples.from_rows(ids), torch.zeros(8).double(), torch.zeros(8, len(FEATURES)).double())
     is_one, is_pair = (torch.tensor([name == wanted for name in relations.ids]) for wanted in ("one", "pair"))
     none = torch.zeros_like(is_one)
-    traits = RelationTraits(is_one | is_pair, none, is_pair)
+    traits = RelationTraits(is_one | is_pair, none, is_pair, none)
     odds = torch.tensor([1.0, 2, 0, 0, 1, 5, 6, 7]).double()
     listed = [triples[row] for row in one_per_slot(facts, odds, traits).nonzero()[:, 0].tolist()]
     assert listed == [triples[row] for row in (1, 2, 3, 4, 5, 7)]

@@ -36,7 +36,7 @@ def test_the_folder_is_the_same_run_verified_byte_by_byte(run: Run, tmp_path: Pa
         "README.md",
         "run.json",
         "model.safetensors",
-        "fact_calibration.typed.json",
+        "fact_calibration.json",
     }
     assert all(file.is_file() for file in files)
     copy = tmp_path / "downloaded"

@@ -23,6 +23,7 @@ LABELS = "makes labels of more than two kinds; a fact is true or false"
 NUMBERS = "expects its own error for numbers that are complex, infinite or sparse; cells are names"
 FEW = "makes a single fact, of which none can be kept for validation"
 NOT_APPLICABLE = {
+    "check_do_not_raise_errors_in_init_or_set_params": "gives **settings as a setting; unknown ones are errors",
     "check_fit_score_takes_y": LABELS,
     "check_dont_overwrite_parameters": LABELS,
     "check_f_contiguous_array_estimator": LABELS,

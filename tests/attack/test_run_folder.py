@@ -53,7 +53,7 @@ SETTINGS = [
     "train.epochs=2", "train.evaluate_every=1", "train.checkpoint_every=5", "train.threads=1", "train.device=cpu",
 ]  # fmt: skip
 STEPS = 16
-KEPT = ("conformal.json", "fact_calibration.typed.json", "fact_calibration.untyped.json")
+KEPT = ("conformal.json", "fact_calibration.json")
 FILES = ("run.json", "config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json", *KEPT)
 CHECKPOINT = ("training.json", "data.graph", "000002.json", "000002.safetensors", "000003.json", "000003.safetensors")
 
@@ -72,13 +72,12 @@ def answers(folder: Path) -> dict[str, Any]:
     forget()
     run = Run.load(folder)
     triples = run.graph.test[:5]
-    fits = {typed: open_run(run).fact_calibration(typed) for typed in (True, False)}
     sets = open_run(run).answer_sets()
     return {
         "scores": run.model.score(triples).tolist(),
         "probabilities": str(open_run(run).probabilities(triples)),
         "sizes": [sets.sizes(run.model, run.graph, slot, triples, 0.8)[0].tolist() for slot in sets.slots],
-        "facts": repr(fits),
+        "facts": repr(open_run(run).fact_calibration()),
         "info": json.dumps(harmonium.info(run) | {"run": None}),
         "metrics": json.dumps(run.metrics),
         "history": [row["loss"] for row in run.history.rows],

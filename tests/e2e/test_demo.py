@@ -81,7 +81,7 @@ def test_it_shows_missing_facts_with_reasons(demo: Result, run: harmonium.Run) -
 
 def test_it_leaves_a_complete_run_folder_and_a_figure(demo: Result, run: harmonium.Run, folder: Path) -> None:
     manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    assert "fact_calibration.typed.json" in manifest["files"]
+    assert "fact_calibration.json" in manifest["files"]
     assert {file.name for file in folder.iterdir()} == {*manifest["files"], "run.json", "guises.png"}
     figure = (folder / "guises.png").read_bytes()
     assert figure.startswith(b"\x89PNG\r\n\x1a\n") and len(figure) > 20_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from harmonium.answers.calibration.fact_probability import FactCalibration
 from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
-from harmonium.review.queue import ORDERS
+from harmonium.review.queue import ORDERS, teach_value
 from harmonium.review.session import Review
 from harmonium.run.run import Run
 from small import fitted, graph_of, ladder, make_graph, make_run
@@ -52,11 +54,16 @@ def test_teaching_facts_are_uncertain_and_of_relations_of_which_little_was_judge
             offers.append(review.next("ana"))
             review.judge("ana", offers[-1].shown.fact, "rejected")
         assert [offer.shown.order for offer in offers] == ["teach"] * 30
-        first = [offer.triple[1] for offer in offers[:3]]
-        assert len(set(first)) == 3  # a graph of three relations
-        for relation in range(3):  # the most uncertain of each relation first
+        judged: Counter[int] = Counter()
+        for this, later in pairwise(offers):  # each teaches at least as much as the next
+            rows = [(offer.shown.probability, judged[offer.triple[1]]) for offer in (this, later)]
+            values = teach_value(*(torch.tensor(column) for column in zip(*rows, strict=True)))
+            assert values[0] >= values[1] - 1e-9
+            judged[this.triple[1]] += 1
+        assert len(judged) > 1
+        for relation in judged:  # the most uncertain of each relation first
             distances = [abs(offer.shown.probability - 0.5) for offer in offers if offer.triple[1] == relation]
-            assert len(distances) > 3 and distances == sorted(distances)
+            assert distances == sorted(distances)
 
 
 # What comes back -----------------------------------------------------------------------------------------------------

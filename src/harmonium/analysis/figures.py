@@ -7,9 +7,9 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from harmonium.evaluation.metrics import Ranks
     from harmonium.run.run import History
 
+Target = Path | BytesIO  # where a figure is written
+T = TypeVar("T", Path, BytesIO, Path | BytesIO)
 TRUE, OTHER, SELF, TEXT = "#1b7f5c", "#b9c0c8", "#d1495b", "#555555"
 
 
@@ -53,9 +55,13 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def save(figure: Any, path: Path) -> Path:
+def save(figure: Any, path: T) -> T:
+    """Write a figure to a file, in the format of its suffix, or into memory as SVG."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
+    if isinstance(path, BytesIO):
+        figure.savefig(path, format="svg")
+        return path
     with create_file(path) as file:
         figure.savefig(file, format=path.suffix[1:], dpi=110)
     return path
@@ -77,11 +83,11 @@ def legend(axes: Any) -> None:
 def guises_figure(
     opened: OpenRun,
     triples: Sequence[Triples],
-    path: Path,
+    path: Target,
     slot: Slot = Slot.HEAD,
     count: int = 5,
     typed: bool = True,
-) -> Path:
+) -> Target:
     """One entity in several facts, or several in one: composed vectors above, tokens below, known facts in green."""
     figure = new_figure(4.2 * len(triples), 8.6)
     axes = figure.subplots(2, len(triples), squeeze=False)
@@ -123,7 +129,7 @@ def _draw_map(axes: Any, guise: Guise, vectors: Tensor, count: int) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def calibration_figure(hidden: HiddenFacts, path: Path) -> Path:
+def calibration_figure(hidden: HiddenFacts, path: Target) -> Target:
     """For each band of probability of missing facts: the share expected to be true, and that of hidden test facts."""
     figure = new_figure(8, 4)
     axes = figure.subplots()
@@ -141,7 +147,7 @@ def calibration_figure(hidden: HiddenFacts, path: Path) -> Path:
     return save(figure, path)
 
 
-def classification_figure(classification: Classification, path: Path) -> Path:
+def classification_figure(classification: Classification, path: Target) -> Target:
     """Histograms of the margins, score minus threshold, of true and of false facts."""
     figure = new_figure(10, 4)
     axes = figure.subplots()
@@ -157,7 +163,7 @@ def classification_figure(classification: Classification, path: Path) -> Path:
     return save(figure, path)
 
 
-def training_figure(history: History, metric: str, path: Path) -> Path:
+def training_figure(history: History, metric: str, path: Target) -> Target:
     """The loss of each epoch and, where there was a validation, its metric; the model that was kept is marked."""
     validated = [(row["epoch"], row["valid"][metric]) for row in history.rows if "valid" in row]
     curves = {"training loss": [(row["epoch"], row["loss"]) for row in history.rows]}
@@ -177,7 +183,7 @@ def training_figure(history: History, metric: str, path: Path) -> Path:
     return save(figure, path)
 
 
-def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
+def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Target) -> Target:
     """The distribution of ranks, in bins that double, and the share of queries at each rank or better."""
     ranks = dict(list(ranks.items())[:2])  # the model and a baseline
     figure = new_figure(11, 4)
@@ -203,7 +209,7 @@ def ranks_figure(ranks: dict[str, Ranks], ties: str, path: Path) -> Path:
 
 
 @torch.no_grad()
-def spectrum_figure(harmony: Harmony, path: Path) -> Path:
+def spectrum_figure(harmony: Harmony, path: Target) -> Target:
     """The eigenvalues of W with its cap and lambda, and of the folded A, which scores."""
     figure = new_figure(11, 3.8)
     spectra = {
@@ -230,7 +236,7 @@ def spectrum_figure(harmony: Harmony, path: Path) -> Path:
     return save(figure, path)
 
 
-def explain_figure(explanation: Explanation, path: Path) -> Path:
+def explain_figure(explanation: Explanation, path: Target) -> Target:
     """The estimated effects of removing training facts and, with details, what directions of W contribute to the score."""
     removed = [(reason.effect, " · ".join(reason.fact)) for reason in explanation.reasons]
     contributions, details = [], explanation.details
@@ -274,7 +280,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def inline_svg(key: str, draw: Callable[..., Path], *arguments: Any) -> Any:
+def inline_svg(key: str, draw: Callable[..., object], *arguments: Any) -> Any:
     """What `draw(*arguments, file)` draws, as markup in the colours of the page; all its ids start with the key."""
     import matplotlib
     from markupsafe import Markup
@@ -285,12 +291,12 @@ def inline_svg(key: str, draw: Callable[..., Path], *arguments: Any) -> Any:
             text = text.replace(colour, f"var(--{name})")
         return text.replace("#000000", "currentColor")
 
-    with TemporaryDirectory() as folder, warnings.catch_warnings(), torch.random.fork_rng([]):
+    file = BytesIO()
+    with warnings.catch_warnings(), torch.random.fork_rng([]):
         warnings.filterwarnings("ignore", "Glyph")  # the browser has the fonts that matplotlib lacks
         torch.manual_seed(0)  # for principal directions
-        file = Path(folder) / "figure.svg"
         with matplotlib.rc_context({**STYLE, "svg.hashsalt": key}):
             draw(*arguments, file)
-        text = file.read_text(encoding="utf-8")
+    text = file.getvalue().decode()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     return Markup(re.sub(r"<[^>]+>", adapt_tag, text))  # in its text < and > are escaped

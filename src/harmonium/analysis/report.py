@@ -83,7 +83,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
         "neighbourhoods": [guise_of(open_run(run), triple).neighbourhood() for triple in triples],
         "figure_spectrum": _or_reason(lambda: inline_svg("spectrum", figures.spectrum_figure, run.model.harmony)),
     }
-    parts: dict[str, tuple[Any, Callable[..., Path]]] = {  # what it shows, or why it cannot be shown
+    parts: dict[str, tuple[Any, Callable[..., object]]] = {  # what it shows, or why it cannot be shown
         "classification": (_or_reason(lambda: classify(run, seed=seed)), figures.classification_figure),
         "calibration": (hidden, figures.calibration_figure),
     }

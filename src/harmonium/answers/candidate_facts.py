@@ -1,4 +1,4 @@
-"""Candidates for missing facts: the best new answers to the questions (head, relation, ?) and (?, relation, tail).
+"""Candidates for missing facts: the best new answers to the queries (head, relation, ?) and (?, relation, tail).
 
 All entities that could fill the head or the tail of a relation are asked (data/entity_types.py), one relation at a time:
 memory holds a block of scores and the candidates of one relation. What the regularities of the graph exclude is no
@@ -16,12 +16,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from harmonium.answers.conflicts import Conflicts
 from harmonium.answers.relation_traits import RelationTraits, false_answers
 from harmonium.data.entity_types import EntityTypes, SlotTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
 from harmonium.evaluation.candidates import margins
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.scoring import Scorer
 
 PER_QUERY = 10  # answers of each query that are candidates
@@ -42,7 +44,12 @@ FEATURES = (
     "heads",  # log(1 + known heads of the tail)
     "head type",  # where the head has no tail: log-odds that it fills the slot, by its other roles
     "tail type",  # the same of the tail
+    "further tail",  # log-odds that the head has a tail that is not known (grammar/further_answers.py)
+    "further head",  # the same for a head of the tail
+    "reverse",  # 1 where the fact is known the other way round
+    "conflict",  # how strongly it conflicts with known facts of its entities (conflicts.py); 0: not at all
 )
+REVERSE = FEATURES.index("reverse")
 Progress = Callable[[int], None]
 
 
@@ -81,6 +88,8 @@ class CandidateSearch:
     rejected: dict[
         Slot, KnownAnswers
     ]  # known to be false, likewise; in both directions where the relation is symmetric
+    further: FurtherAnswers  # learned from the known facts
+    conflicts: Conflicts  # with known facts
     typed: bool  # ask only entities that could fill the slot
     only_empty: bool  # ask only (head, relation, ?) without any known answer
 
@@ -91,13 +100,18 @@ class CandidateSearch:
         known = {slot: graph.known_answers(slot, splits) for slot in OTHER}
         types, traits = EntityTypes.infer(graph, splits), RelationTraits.infer(graph, splits)
         rejected = {slot: false_answers(graph, slot, traits) for slot in OTHER}
-        return cls(scorer.prepare(), types, traits, known, rejected, typed, only_empty)
+        further, conflicts = FurtherAnswers.of(graph, splits), Conflicts(graph.facts(splits), traits, graph.n_entities)
+        return cls(scorer.prepare(), types, traits, known, rejected, further, conflicts, typed, only_empty)
+
+    def relations(self) -> list[int]:
+        """The relations whose missing facts are looked for unless they are named: none whose tails are numbers or dates."""
+        return (~self.traits.literal).nonzero()[:, 0].tolist()
 
     def relations_of(self, slot: Slot, entity: int) -> list[int]:
-        """The relations whose head or tail an entity could be."""
-        relations = range(self.types.n_relations)
+        """Those of them whose head or tail an entity could be."""
+        relations = self.relations()
         if not self.typed:
-            return list(relations)
+            return relations
         used = (relation for relation in relations if self.types.sizes[relation])
         return [relation for relation in used if (self.types.of_slot(slot, relation).entities == entity).any()]
 
@@ -110,15 +124,15 @@ class CandidateSearch:
     ) -> CandidateFacts:
         """The candidates of one relation, by head and tail, at least `wanted` ones where there are as many.
 
-        With a `given` head or tail only the answers to its question are candidates.
+        With a `given` head or tail only the answers to its query are candidates.
         """
         if self.typed and not self.types.sizes[relation]:
             return CandidateFacts.cat([])
         search = _RelationSearch(self, relation, given)
         asked = [slot for slot in OTHER if given is None or given[0] is slot]
-        n_questions = sum(int(search.sides[slot].is_open.sum()) for slot in asked)
-        per_question = max(PER_QUERY, -(-2 * wanted // max(1, n_questions)))
-        pairs = [search.best_pairs(slot, per_question, progress) for slot in asked]
+        n_queries = sum(int(search.sides[slot].is_open.sum()) for slot in asked)
+        per_query = max(PER_QUERY, -(-2 * wanted // max(1, n_queries)))
+        pairs = [search.best_pairs(slot, per_query, progress) for slot in asked]
         return search.rate(torch.cat(pairs).unique())
 
     def rate(self, triples: Triples) -> CandidateFacts:
@@ -141,10 +155,10 @@ class CandidateSearch:
 
 @dataclass(frozen=True)
 class _Side:
-    """The entities of one slot of a relation. Each of them gives a question that asks for the other slot."""
+    """The entities of one slot of a relation. Each of them gives a query that asks for the other slot."""
 
     types: SlotTypes
-    n_answers: Tensor  # (m,): known answers to the question of each entity
+    n_answers: Tensor  # (m,): known answers to the query of each entity
     is_open: Tensor  # (m,) bool: whether each may be in a missing fact
 
     @property
@@ -176,7 +190,7 @@ class _RelationSearch:
         entities = {slot: side.entities for slot, side in self.sides.items()}
         keep = given is None and facts is None
         self.scores = {
-            slot: _QuestionScores(search, relation, slot, entities, keep, self.n_typed[OTHER[slot]]) for slot in OTHER
+            slot: _QueryScores(search, relation, slot, entities, keep, self.n_typed[OTHER[slot]]) for slot in OTHER
         }
 
     def _types(self) -> dict[Slot, SlotTypes]:
@@ -216,18 +230,14 @@ class _RelationSearch:
             row[side.entities] = torch.arange(len(side.entities))
             rows[slot] = row
         head, tail = rows[Slot.HEAD][facts.head], rows[Slot.TAIL][facts.tail]
-        is_known = self.search.known[Slot.TAIL].contain(facts)
-        rated = self._rate(head, tail, is_known)
+        rated = self._rate(head, tail)
         if not self.search.traits.symmetric[self.relation]:
             return rated
-        reversed = Triples(facts.tail, facts.relation, facts.head)
-        is_known = self.search.known[Slot.TAIL].contain(reversed)
-        other = self._rate(rows[Slot.HEAD][facts.tail], rows[Slot.TAIL][facts.head], is_known)
-        return CandidateFacts(rated.triples, rated.scores, (rated.features + other.features) / 2)
+        return _mean(rated, self._rate(rows[Slot.HEAD][facts.tail], rows[Slot.TAIL][facts.head]))
 
     def _side(self, slot: Slot, types: SlotTypes) -> _Side:
         open_slot, traits = OTHER[slot], self.search.traits
-        row, _ = self.search.known[open_slot].of(self._questions(types.entities))
+        row, _ = self.search.known[open_slot].of(self._queries(types.entities))
         n_answers = row.bincount(minlength=len(types.entities))
         is_open = n_answers == 0
         if not traits.has_one_answer(open_slot)[self.relation] and not (self.search.only_empty and slot is Slot.HEAD):
@@ -236,11 +246,11 @@ class _RelationSearch:
             is_open &= types.entities == self.given[1]
         return _Side(types, n_answers, is_open)
 
-    def _questions(self, entities: Tensor) -> Triples:
+    def _queries(self, entities: Tensor) -> Triples:
         return Triples(entities, torch.full_like(entities, self.relation), entities)
 
     def best_pairs(self, slot: Slot, count: int, progress: Progress | None) -> Tensor:
-        """The best new answers to the questions of one side, as pairs."""
+        """The best new answers to the queries of one side, as pairs."""
         side, other = self.sides[slot], self.sides[OTHER[slot]]
         column = torch.full((self.search.types.n_entities,), -1)  # of each entity among the answers
         column[other.entities] = torch.arange(len(other.entities))
@@ -254,17 +264,17 @@ class _RelationSearch:
                 scores.masked_fill_(is_closed, -torch.inf)
             best = top_columns(scores, count)  # (rows, count)
             is_new = scores.gather(1, best) > -torch.inf
-            question, answer = rows[:, None].expand_as(best)[is_new], best[is_new]
-            head, tail = (question, answer) if slot is Slot.HEAD else (answer, question)
+            query, answer = rows[:, None].expand_as(best)[is_new], best[is_new]
+            head, tail = (query, answer) if slot is Slot.HEAD else (answer, query)
             pairs.append(head * self.n_tails + tail)
             if progress:
                 progress(len(rows))
         return torch.cat(pairs)
 
     def _excluded(self, slot: Slot, entities: Tensor) -> tuple[Tensor, Tensor]:
-        """(row, entity) of answers to the questions of some entities: known, known to be false, and unusual loops."""
-        questions = self._questions(entities)
-        pairs = [index[OTHER[slot]].of(questions) for index in (self.search.known, self.search.rejected)]
+        """(row, entity) of answers to the queries of some entities: known, known to be false, and unusual loops."""
+        queries = self._queries(entities)
+        pairs = [index[OTHER[slot]].of(queries) for index in (self.search.known, self.search.rejected)]
         row, answer = (torch.cat(columns) for columns in zip(*pairs, strict=True))
         if self.search.types.has_loops[self.relation]:
             return row, answer
@@ -277,8 +287,7 @@ class _RelationSearch:
             return self._rate(head, tail)
         is_second = (head > tail) & torch.isin(tail * self.n_tails + head, pairs)
         head, tail = head[~is_second], tail[~is_second]
-        facts, reversed = self._rate(head, tail), self._rate(tail, head)
-        return CandidateFacts(facts.triples, facts.scores, (facts.features + reversed.features) / 2)
+        return _mean(self._rate(head, tail), self._rate(tail, head))
 
     def rate_pair(self, head: int, tail: int) -> CandidateFacts:
         """One pair of entities, if it is a candidate."""
@@ -291,22 +300,45 @@ class _RelationSearch:
             return CandidateFacts.cat([])
         return self.rate(rows[0] * self.n_tails + rows[1])
 
-    def _rate(self, head: Tensor, tail: Tensor, is_known: Tensor | None = None) -> CandidateFacts:
+    def _rate(self, head: Tensor, tail: Tensor) -> CandidateFacts:
+        """Pairs with their features; a known fact does not count as an answer to its own questions."""
         heads, tails = self.sides[Slot.HEAD], self.sides[Slot.TAIL]
+        facts = Triples(heads.entities[head], torch.full_like(head, self.relation), tails.entities[tail])
+        is_fact = self.search.known[Slot.TAIL].contain(facts)
+        is_known = is_fact.double()
+        is_known_reversed = self.search.known[Slot.TAIL].contain(Triples(facts.tail, facts.relation, facts.head))
         scores, tail_margin = self.scores[Slot.HEAD].rate(head, tail)
         _, head_margin = self.scores[Slot.TAIL].rate(tail, head)
-        n_tails, n_heads = heads.n_answers[head].double(), tails.n_answers[tail].double()
-        if is_known is not None:  # such a fact does not count as an answer
-            n_tails, n_heads = n_tails - is_known.double(), n_heads - is_known.double()
+        n_tails = heads.n_answers[head].double() - is_known
+        n_heads = tails.n_answers[tail].double() - is_known
         empty, counts = ((n_tails == 0).double(), (n_heads == 0).double()), (n_tails.log1p(), n_heads.log1p())
         types = heads.type_log_odds(head, n_tails), tails.type_log_odds(tail, n_heads)
-        features = torch.stack([tail_margin, head_margin, *empty, *counts, *types], dim=1)
-        relation = torch.full_like(head, self.relation)
-        return CandidateFacts(Triples(heads.entities[head], relation, tails.entities[tail]), scores, features)
+        further = (self._further(slot, facts, is_known) for slot in (Slot.TAIL, Slot.HEAD))
+        conflict = torch.from_numpy(self.search.conflicts.strengths(self.relation, facts, is_fact.numpy()))
+        columns = (tail_margin, head_margin, *empty, *counts, *types, *further, is_known_reversed.double(), conflict)
+        return CandidateFacts(facts, scores, torch.stack(columns, dim=1))
+
+    def _further(self, open_slot: Slot, facts: Triples, is_known: Tensor) -> Tensor:
+        """(n,): log-odds that the queries of facts have an answer that is not known, the facts themselves left out."""
+        given, result = facts[OTHER[open_slot]], torch.zeros(len(facts), dtype=torch.float64)
+        for n_hidden in (0, 1):
+            rows = (is_known == n_hidden).nonzero()[:, 0]
+            if len(rows):
+                entities, row = given[rows].unique(return_inverse=True)
+                log_odds = self.search.further.log_odds(open_slot, self.relation, entities.numpy(), n_hidden)
+                result[rows] = torch.from_numpy(log_odds)[row]
+        return result
 
 
-class _QuestionScores:
-    """The scores of the answers to all questions of one side of a relation; they may be kept if these are few."""
+def _mean(facts: CandidateFacts, reversed: CandidateFacts) -> CandidateFacts:
+    """Facts of a symmetric relation with the means of the features of both directions, except for what is known."""
+    features = (facts.features + reversed.features) / 2
+    features[:, REVERSE] = facts.features[:, REVERSE]
+    return CandidateFacts(facts.triples, facts.scores, features)
+
+
+class _QueryScores:
+    """The scores of the answers to all queries of one side of a relation; they may be kept if these are few."""
 
     def __init__(
         self,
@@ -324,15 +356,15 @@ class _QuestionScores:
         self.are_kept = keep and len(self.given) * len(self.answers) <= MAX_KEPT
 
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Some rows (b,) of the questions, and the scores (b, answers), which the caller may change."""
+        """Some rows (b,) of the queries, and the scores (b, answers), which the caller may change."""
         for block in rows.split(self.rows_per_block) if len(rows) else ():
             yield block, self._kept[block] if self.are_kept else self._compute(block)
 
     @torch.no_grad()
     def _compute(self, rows: Tensor) -> Tensor:
         given = self.given[rows]
-        questions = Triples(given, torch.full_like(given, self.relation), given)
-        return self.scorer.score_slot(self.open_slot, questions, self.answers)
+        queries = Triples(given, torch.full_like(given, self.relation), given)
+        return self.scorer.score_slot(self.open_slot, queries, self.answers)
 
     @cached_property
     def _kept(self) -> Tensor:
@@ -340,7 +372,7 @@ class _QuestionScores:
         return torch.cat([self._compute(rows) for rows in torch.arange(len(self.given)).split(self.rows_per_block)])
 
     def rate(self, given: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) twice: the score of each answer (a column) to its question (a row), and its log-odds by the softmax."""
+        """(n,) twice: the score of each answer (a column) to its query (a row), and its log-odds by the softmax."""
         order = given.argsort(stable=True)
         ascending = given[order]
         scores, log_normaliser = torch.empty(len(given)).double(), torch.empty(len(given)).double()
@@ -371,9 +403,9 @@ def top_columns(scores: Tensor, count: int) -> Tensor:
 
 
 def one_per_slot(facts: CandidateFacts, log_odds: Tensor, traits: RelationTraits) -> Tensor:
-    """(n,) bool: the candidates that may be listed together, chosen by falling log-odds.
+    """(n,) bool: the candidates that may be listed together, chosen in descending order of log-odds.
 
-    Where a question has one answer, a candidate is not listed beside a better one that answers the same question. Of a
+    Where a query has one answer, a candidate is not listed beside a better one that answers the same query. Of a
     symmetric relation that has one answer each entity is in one fact, as head or tail.
     """
     triples, listed = facts.triples, torch.zeros(len(facts), dtype=torch.bool)
@@ -388,14 +420,14 @@ def one_per_slot(facts: CandidateFacts, log_odds: Tensor, traits: RelationTraits
 
 
 def _question_keys(triples: Triples, traits: RelationTraits) -> Tensor:
-    """(n, 2): a number for the question of the head and one for that of the tail; unique where it has many answers."""
+    """(n, 2): a number for the query of the head and one for that of the tail; unique where it has many answers."""
     n, size = len(triples), int(torch.cat([triples.head, triples.tail, torch.zeros(1)]).max()) + 1
     keys = []
     for column, (slot, open_slot) in enumerate(OTHER.items()):
         side = torch.where(traits.symmetric[triples.relation], 0, column)
-        question = (2 * triples.relation + side) * size + triples[slot]
+        query = (2 * triples.relation + side) * size + triples[slot]
         has_one = traits.has_one_answer(open_slot)[triples.relation]
-        keys.append(torch.where(has_one, question, -1 - column * n - torch.arange(n)))
+        keys.append(torch.where(has_one, query, -1 - column * n - torch.arange(n)))
     return torch.stack(keys, dim=1)
 
 

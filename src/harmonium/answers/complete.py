@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
+from harmonium.answers.contradictions import with_contradictions
 from harmonium.answers.open_or_train import open_or_train
-from harmonium.answers.open_run import open_run
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.prediction import Prediction, optional_floats, to_predictions
 from harmonium.answers.reasons import Reason, find_reasons
 from harmonium.answers.send.destinations import check_destination, send
@@ -24,11 +26,13 @@ from harmonium.data.formats.neo4j.address import is_neo4j
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import NAMES as READING
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import refuse_unknown, whole_number
+from harmonium.errors import HarmoniumError, refuse_unknown, whole_number
 from harmonium.runtime import distributed, torchrun
 from harmonium.runtime.distributed import World, run_on_main
 from harmonium.runtime.frames import ResultList
 
+DEFAULT_TOP = 1000
+LONGEST = 100_000  # facts of a list of a given precision
 BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability
 
 
@@ -36,7 +40,8 @@ def complete(
     graph_or_run: Any,
     relation: str | Sequence[str] | None = None,
     *,
-    top: int = 1000,
+    top: int | None = None,
+    precision: float | None = None,
     typed: bool = True,
     only_empty: bool = False,
     reasons: bool = True,
@@ -51,6 +56,9 @@ def complete(
 ) -> ResultList[Prediction]:
     """The most probable facts that a graph lacks, of one or several relations or (default) of all, most probable first.
 
+    The list has `top` facts (default: 1000); with a `precision` of, say, 0.9 instead as many as it can have while 90 % of
+    them are true by their probabilities (and at most `top`, if that is given). Its `notes` say what this rests on.
+
     A run, or a graph as `load` reads it (`reading`: columns, delimiter, ...). A graph is trained on first: rows of a file
     that cannot be used are skipped, `preset` and `minutes` are those of `train`, the run is kept in `folder` (default:
     runs/NAME), and one on the same facts is used again unless `overwrite`.
@@ -58,7 +66,7 @@ def complete(
     `typed` keeps to entities that could fill the slot, by the types that the graph states and those inferred from all
     slots that an entity fills; `only_empty` to (head, relation, ?) without any known answer. A fact of a symmetric
     relation is listed in one direction, with the entity that the graph names first as the head. The probabilities add up
-    to the number of true facts if the graph lacks about as many facts as its validation split holds. `reasons` gives each
+    to the number of true facts, as far as held-out facts tell how many the graph lacks. `reasons` gives each
     fact a reason in words. With `out` the facts are also written to that file; with `to` they are merged into a Neo4j
     database (bolt://HOST/DATABASE), or the file is one for `neo4j`, `graphrag` or `lightrag`.
 
@@ -67,20 +75,33 @@ def complete(
     """
     check_target(to, out)
     refuse_unknown(reading, OPTIONS, READING)
+    if precision is not None and (not isinstance(precision, Real) or not 0 < precision < 1):
+        raise HarmoniumError(f"a precision is a share between 0 and 1, such as 0.9, not {precision!r}")
+    wanted = (DEFAULT_TOP if precision is None else LONGEST) if top is None else top
     allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
-    opened = open_run(
-        open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
-    )
-    run, names = opened.run, [relation] if isinstance(relation, str) else relation
-    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
     with distributed.process_group() as world:
-        calibration = run_on_main(world, lambda: opened.fact_calibration(typed, progress))
+        opened = open_run(
+            open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
+        )
+        run, names = opened.run, [relation] if isinstance(relation, str) else relation
+        relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
+        calibration = run_on_main(world, lambda: opened.fact_calibration(progress))
+        if calibration is None and precision is not None:
+            raise HarmoniumError(
+                f"a precision needs probabilities, and '{run.graph.name}' has too few validation facts"
+            )
         search = opened.search(typed, only_empty)
-        missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
+        missing = find_missing(search, relation_ids, wanted, calibration, progress=progress, world=world)
+        missing = missing if typed else missing.restated(opened)
+        missing = missing if precision is None else missing.of_precision(precision)
     if torchrun.rank() > 0:
         return ResultList(missing.predictions(run.graph))
-    why = find_reasons(opened.evidence, missing.triples, progress) if reasons else None
+    why = None
+    if reasons:
+        why = with_contradictions(opened, missing.triples, find_reasons(opened.evidence, missing.triples, progress))
     predictions = ResultList(missing.predictions(run.graph, reasons=why), f"missing from {run.graph.name}")
+    if calibration is not None and missing.probabilities is not None:
+        predictions.notes = (_what_to_expect(calibration, missing, missing.probabilities),)
     rows = predictions.records()
     if to is not None:
         send(to, rows, run, out, allow_internal)
@@ -91,6 +112,13 @@ def complete(
 
 
 OPTIONS = tuple(inspect.signature(complete).parameters)[:-1]
+
+
+def _what_to_expect(calibration: FactCalibration, missing: MissingFacts, probabilities: Tensor) -> str:
+    """How many facts of a list are true, and by what, in words."""
+    expected, low, high = calibration.expected_true(probabilities, missing.triples.relation)
+    sure = f"{round(expected):,} of {len(missing):,} are expected to be true"
+    return f"{sure} ({round(low):,} to {round(high):,}), by probabilities calibrated on {calibration.true:,} held-out facts"
 
 
 def check_target(to: str | None, out: str | Path | None) -> None:
@@ -115,6 +143,22 @@ class MissingFacts:
 
     def __len__(self) -> int:
         return len(self.triples)
+
+    def of_precision(self, precision: float) -> MissingFacts:
+        """The longest list from the first fact on of which, by the probabilities, this share is true."""
+        assert self.probabilities is not None, "there is a calibration"
+        share = self.probabilities.cumsum(0) / torch.arange(1, len(self) + 1)
+        count = int((share >= precision).sum())  # the share falls along the list
+        return MissingFacts(self.triples[:count], self.scores[:count], self.probabilities[:count])
+
+    def restated(self, opened: OpenRun) -> MissingFacts:
+        """With the one probability of each fact: a search among all entities compares them with more than could be true."""
+        if self.probabilities is None:
+            return self
+        probabilities = opened.probabilities(self.triples)
+        assert probabilities is not None, "there is a calibration"
+        order = probabilities.argsort(descending=True, stable=True)
+        return MissingFacts(self.triples[order], self.scores[order], probabilities[order])
 
     def predictions(
         self, graph: Graph, open_slot: Slot = Slot.TAIL, reasons: Sequence[Reason] | None = None
@@ -158,14 +202,16 @@ def find_missing(
     progress: Callable[[int], None] | None = None,
     world: World | None = None,
 ) -> MissingFacts:
-    """The `top` most probable candidates of some relations (default: all), or of those with a `given` head or tail.
+    """The `top` most probable candidates of some relations, or of those with a `given` head or tail.
+
+    Default: all relations but those whose tails are numbers or dates, of which only a name can ask.
 
     Ties are ordered by relation, head and tail. Without a calibration the candidates have an order but no probability.
     The processes of a `world` share the relations.
     """
     top = whole_number("top", top)
     if relations is None:
-        relations = range(search.types.n_relations) if given is None else search.relations_of(*given)
+        relations = search.relations() if given is None else search.relations_of(*given)
     asked = sorted(set(relations))
     best = CandidateFacts.cat([]), torch.empty(0, dtype=torch.float64)
     for relation in asked if world is None else asked[world.rank :: world.size]:
@@ -180,7 +226,7 @@ def find_missing(
 
 
 def best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
-    """The best of all parts with their log-odds, or other values, by falling value; ties by relation, head and tail."""
+    """The best of all parts with their log-odds, or other values, descending; ties by relation, head and tail."""
     facts, log_odds = CandidateFacts.cat([part for part, _ in parts]), torch.cat([odds for _, odds in parts])
     order = torch.arange(len(facts))
     for column in (facts.triples.tail, facts.triples.head, facts.triples.relation, -log_odds):

@@ -1,15 +1,18 @@
 """Facts of the graph that cannot hold together with a given fact.
 
 A relation sets rules by how its facts look: one tail for each head (or one head for each tail), one direction only, no
-fact of an entity with itself. A fact that would break a rule contradicts the known facts that keep it: one of the two is
-wrong, or the rule has an exception. Nothing is said here about which.
+fact of an entity with itself, the same value of another relation for all heads of a tail (conflicts.py). A fact that would
+break a rule contradicts the known facts that keep it: one of the two is wrong, or the rule has an exception. Nothing is
+said here about which.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from harmonium.answers.open_run import OpenRun
+from harmonium.answers.reasons import Reason
 from harmonium.data.triples import Slot, Triples
 
 MIN_FACTS = 20  # of a relation, before it is said to have one direction, or no loops
@@ -36,7 +39,33 @@ def find_contradictions(opened: OpenRun, triples: Triples) -> list[list[Contradi
     _recorded_as_false(opened, triples, found)
     _second_answers(opened, triples, found)
     _wrong_way_round(opened, triples, found)
+    _conflicts(opened, triples, found)
     return found
+
+
+def with_contradictions(opened: OpenRun, triples: Triples, reasons: Sequence[Reason]) -> list[Reason]:
+    """Reasons for facts that also say what speaks against these."""
+    graph, told = opened.graph, []
+    for reason, against in zip(reasons, find_contradictions(opened, triples), strict=True):
+        known = [
+            " ".join(names) for fact in against for names in graph.names_of(Triples.from_rows(list(fact.facts[:1])))
+        ]
+        words = [*(fact.rule for fact in against), *(f"known: {names}" for names in known)]
+        told.append(replace(reason, text=f"{reason.text}. Against it: {'; '.join(words)}") if words else reason)
+    return told
+
+
+def _conflicts(opened: OpenRun, triples: Triples, found: list[list[Contradiction]]) -> None:
+    """Facts whose entities differ in what the known facts with the same end agree on."""
+    name = opened.graph.entities.name
+    is_known = opened.known(Slot.TAIL).contain(triples).tolist()
+    for number, (_, relation, _) in enumerate(triples.to_rows().tolist()):
+        conflict = opened.conflicts.told(relation, triples[number : number + 1], is_known[number])
+        if conflict is not None:
+            companion = opened.graph.relations.name(conflict.relation)
+            rule = f"it would give {name(conflict.entity)} '{companion}: {name(conflict.usual)}', as other facts of "
+            fact = conflict.entity, conflict.relation, conflict.value
+            found[number].append(Contradiction(f"{rule}{name(conflict.group)} do", (fact,)))
 
 
 def _recorded_as_false(opened: OpenRun, triples: Triples, found: list[list[Contradiction]]) -> None:

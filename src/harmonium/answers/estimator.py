@@ -65,8 +65,7 @@ class LinkPredictor:
         self.learning_rate = learning_rate
         self.seed = seed
         self.overrides = overrides
-        for name, value in settings.items():
-            setattr(self, name, value)
+        self.set_params(**settings)
 
     @classmethod
     def _named_params(cls) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from harmonium.answers.calibration.fact_probability import (
     uncalibrated_log_odds,
 )
 from harmonium.answers.candidate_facts import CandidateSearch, Progress
+from harmonium.answers.conflicts import Conflicts
 from harmonium.answers.reasons import Evidence
 from harmonium.answers.relation_traits import FUNCTIONAL, RelationTraits, false_answers
 from harmonium.answers.tokens import TokenSpace, truth_unit_for
@@ -30,6 +31,7 @@ from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.run.run import Run
@@ -121,6 +123,17 @@ class OpenRun:
         """Which relations are symmetric, and which have one answer."""
         return RelationTraits.infer(self.graph)
 
+    @cached_property
+    def further(self) -> FurtherAnswers:
+        """How likely a query has an answer that the graph lacks."""
+        known = None if self.grammar is None else self.grammar.further
+        return known or FurtherAnswers.of(self.graph)
+
+    @cached_property
+    def conflicts(self) -> Conflicts:
+        """Which facts do not go together with known ones."""
+        return Conflicts(self.graph.facts(), self.traits, self.graph.n_entities)
+
     def probabilities(self, triples: Triples) -> Tensor | None:
         """(n,): P(the fact is true), the one that every command, page and file states; None with too few held-out facts.
 
@@ -162,9 +175,9 @@ class OpenRun:
             second |= has_other & self.traits.has_one_answer(slot)[triples.relation]
         return second
 
-    def fact_calibration(self, typed: bool = True, progress: Progress | None = None) -> FactCalibration | None:
-        """The probabilities of missing facts, likewise; None with too few validation facts."""
-        return fact_calibration_for(self.run, self.held_out_scorer, typed, progress)
+    def fact_calibration(self, progress: Progress | None = None) -> FactCalibration | None:
+        """What probabilities are computed with: fitted on first use, then kept; None with too few validation facts."""
+        return fact_calibration_for(self.run, self.held_out_scorer, progress)
 
     def answer_sets(self, progress: Progress | None = None) -> AnswerSets:
         """What answer sets of a given coverage are made with, likewise."""
@@ -175,7 +188,8 @@ class OpenRun:
         slots = (Slot.HEAD, Slot.TAIL)
         known = {slot: self.known(slot) for slot in slots}
         rejected = {slot: self.rejected(slot) for slot in slots}
-        return CandidateSearch(self.scorer, self.types, self.traits, known, rejected, typed, only_empty)
+        learned = self.further, self.conflicts
+        return CandidateSearch(self.scorer, self.types, self.traits, known, rejected, *learned, typed, only_empty)
 
     def is_answered(self, slot: Slot, query: Triples) -> bool:
         """Whether a query (one row) can have one answer, and the graph knows it."""

@@ -1,4 +1,4 @@
-"""What the facts of a relation say about further ones: whether it is functional or symmetric."""
+"""What the facts of a relation say about further ones: whether it is functional or symmetric, or has values as tails."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class RelationTraits:
     functional: Tensor  # a head has one tail
     inverse_functional: Tensor  # a tail has one head
     symmetric: Tensor  # (h, r, t) implies (t, r, h)
+    literal: Tensor  # tails are numbers or dates, which are asked for by the name of the relation only
 
     @classmethod
     def infer(cls, graph: Graph, splits: Sequence[str] = SPLITS) -> RelationTraits:
@@ -36,6 +37,7 @@ class RelationTraits:
             _functional(graph, Slot.TAIL, splits),
             _functional(graph, Slot.HEAD, splits),
             symmetric.bincount(minlength=graph.n_relations) > 0,
+            graph.literals.relations,
         )
 
     def has_one_answer(self, open_slot: Slot) -> Tensor:

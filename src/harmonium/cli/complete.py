@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
+from harmonium.cli.opening import open_or_train
 from harmonium.cli.options import argument, flag, option
 from harmonium.cli.reading import reads_graph
 from harmonium.runtime import torchrun
 
 if TYPE_CHECKING:
     from harmonium.answers.prediction import Prediction
-    from harmonium.data.graph import Graph
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
-    from harmonium.training.state import Progress
 
 SHOWN = 10  # facts shown of a list that is written to a file
 
@@ -38,7 +35,12 @@ def complete(
         ),
     ] = None,
     relation: Annotated[list[str] | None, option("NAME", "Relation to complete; repeatable; default: all.")] = None,
-    top: Annotated[int, option("N", "Number of facts.", min=1)] = 1000,
+    top: Annotated[
+        int | None, option("N", "Number of facts; default: 1000, or as many as --precision allows.", min=1)
+    ] = None,
+    precision: Annotated[
+        float | None, option("X", "Instead of --top: the longest list of which this share is true, such as 0.9.")
+    ] = None,
     only_empty: Annotated[bool, flag("Only slots without a value: no known tail.", "--only-empty")] = False,
     typed: options.InferredTypes = True,
     reasons: Annotated[bool, flag("Give each fact a reason in words.")] = True,
@@ -58,19 +60,20 @@ def complete(
     The best model for it that fits the time budget is trained and kept in a
     run folder, which is used again while the facts stay the same.
 
-    The probabilities add up to the number of true facts if the graph lacks
-    about as many facts as were held out for validation.
+    The probabilities add up to the number of true facts, as far as held-out
+    facts tell how many the graph lacks. --precision 0.9 lists as many as it
+    can while 90 % are true by their probabilities.
 
     Example: harmonium complete facts.csv --out missing.csv
 
     Example: harmonium complete runs/demo --relation borders --only-empty --top 20
     """
-    from harmonium.answers.complete import check_target
+    from harmonium.answers.complete import DEFAULT_TOP, check_target
     from harmonium.answers.open_run import open_run
     from harmonium.data.formats.neo4j.address import is_neo4j
 
     check_target(to, out)
-    opened = _open_or_train(
+    opened = open_or_train(
         graph_or_run,
         output_format != "table",
         preset=preset,
@@ -81,15 +84,17 @@ def complete(
     )
     if not torchrun.is_launched():
         with console.bar("fitting probabilities, once") as progress:
-            open_run(opened).fact_calibration(typed, progress)
+            open_run(opened).fact_calibration(progress)
     with console.bar("completing") as progress:
         facts = harmonium.complete(
-            opened, relation or None, top=top, typed=typed, only_empty=only_empty, reasons=reasons, out=out, to=to,
-            progress=progress, allow_internal=bool(reading.get("allow_internal")),
+            opened, relation or None, top=top, precision=precision, typed=typed, only_empty=only_empty, reasons=reasons,
+            out=out, to=to, progress=progress, allow_internal=bool(reading.get("allow_internal")),
         )  # fmt: skip
 
     def show(_: object) -> None:
-        _show(opened, facts, top, out)
+        _show(opened, facts, top or DEFAULT_TOP, out)
+        if not relation and (values := display.value_relations(opened.graph)):
+            console.say(values)
         if facts and to is not None and is_neo4j(to):
             console.say(f"merged into {to}: relationships with predicted = true")
 
@@ -100,9 +105,12 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
     """The facts, how many should be true, and where everything is."""
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
+        for note in facts.notes:
+            console.say(str(note))
         return
-    from harmonium.answers.calibration.completeness import completeness_of, completeness_table
+    from harmonium.answers.calibration.completeness import completeness_of
     from harmonium.answers.open_run import open_run
+    from harmonium.data.checks.completeness import completeness_table
 
     title = f"Missing from {run.graph.name}"
     console.show(display.missing(title, facts if out is None else facts[:SHOWN]))
@@ -116,35 +124,6 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
         console.say(f"{skipped:,} rows of the data were skipped; `harmonium info {run.path}` says why", "yellow")
     if run.path is not None:
         console.say(f"run folder: {run.path}")
-
-
-def _open_or_train(source: str, quiet: bool, **options: Any) -> Run:
-    """The run of a graph, or a new one; what is done is shown unless only the facts are to be printed."""
-    from harmonium.answers.open_or_train import Steps, open_or_train
-
-    class Shown(Steps):
-        @contextmanager
-        def reading(self) -> Iterator[None]:
-            console.download(source)
-            with console.bar(f"reading {source}"):
-                yield
-
-        def training(self) -> AbstractContextManager[Callable[[Progress], None]]:
-            return console.training_bar()
-
-        def has_read(self, graph: Graph) -> None:
-            if not quiet:
-                console.show(display.reading(source, graph))
-
-        def uses_again(self, run: Run) -> None:
-            if not quiet:
-                console.say(f"{run.path} was trained on the same facts and is used again; --overwrite trains anew")
-
-        def has_trained(self, run: Run) -> None:
-            if not quiet:
-                console.show([*run.display_training(), *run.display_metrics()])
-
-    return open_or_train(source, tell=Shown(), **options)
 
 
 def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:
@@ -162,5 +141,6 @@ def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:
         "evaluation": run.evaluation.to_json() if run.evaluation else None,
         "completeness": completeness_of(open_run(run)),
         "bands": [asdict(band) for band in probability_bands(facts)],
+        "expected": [str(note) for note in facts.notes],
         "facts": facts.records(),
     }

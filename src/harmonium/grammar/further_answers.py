@@ -33,6 +33,7 @@ FEW = 3  # known answers of a slot
 LEAST_SCALE = 0.3  # of an input
 MAX_STEPS = 30  # of Newton's method
 LARGEST = 30.0  # log-odds
+KEPT_SLOTS = 8  # of relations, whose descriptions of entities are kept
 
 
 class FurtherAnswers:
@@ -44,6 +45,7 @@ class FurtherAnswers:
     def __init__(self, attributes: Attributes) -> None:
         self.attributes = attributes
         self._learned = lru_cache(None)(self._learn)
+        self._alike = lru_cache(KEPT_SLOTS)(self._describe)
 
     @classmethod
     def of(cls, graph: Graph, splits: Sequence[str] = SPLITS) -> FurtherAnswers:
@@ -86,7 +88,7 @@ class FurtherAnswers:
         rarity: Array = np.log(1 + self.attributes.n_entities / frequency)
         return rarity
 
-    def _alike(self, slot: Slot, relation: int) -> Array:
+    def _describe(self, slot: Slot, relation: int) -> Array:
         """(n_entities, 4): the highest, lowest and mean log-odds of an answer, and log(1 + answers), of entities alike."""
         facts = self.attributes
         n_answers = self._n_answers(slot, relation)

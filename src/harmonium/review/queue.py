@@ -104,7 +104,7 @@ class ReviewQueue:
         counts = torch.cat([all_facts.head, all_facts.tail]).bincount(minlength=graph.n_entities)
         size = SPARE_CANDIDATES * top + len(judgements)
         best = CandidateFacts.cat([]), torch.empty(0, dtype=torch.float64)
-        for relation in range(graph.n_relations):
+        for relation in search.relations():
             facts = search.of_relation(relation, size, progress=progress)
             best = best_of([best, (facts, _value(facts, calibration, order, counts))], size)
         queue = cls._of(graph, search, best[0], calibration, run, order, top, counts)

@@ -1,4 +1,4 @@
-"""The explorer: every question that the page and the API can ask of one run."""
+"""The explorer: every query that the page and the API can ask of one run."""
 
 import shlex
 from collections.abc import Callable
@@ -11,8 +11,10 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
+from harmonium.answers.calibration.completeness import completeness_of
 from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
+from harmonium.answers.contradictions import with_contradictions
 from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.answers.predict import answer
 from harmonium.answers.prediction import optional_floats
@@ -54,7 +56,7 @@ MOST_INTERESTING, MOST_MISSING = 24, 50  # missing facts of all relations, and o
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
-    """One run, opened for questions. What is slow to make is made once, on first use or by `prepare`."""
+    """One run, opened for queries. What is slow to make is made once, on first use or by `prepare`."""
 
     run: Run
     missing_facts: dict[int | None, MissingFactList] = field(default_factory=dict)  # by relation; None: a choice of all
@@ -129,7 +131,8 @@ class Explorer:
 
     @cached_property
     def relation_summaries(self) -> list[RelationSummary]:
-        return summarise_relations(self.graph, self.names, self.opened.traits)
+        complete = {row["relation"]: row["text"] for row in completeness_of(self.opened)}
+        return summarise_relations(self.graph, self.names, self.opened.traits, complete)
 
     @property
     def name(self) -> str:
@@ -141,7 +144,7 @@ class Explorer:
         counts = graph.n_entities, graph.n_relations, len(graph.facts())
         return RunSummary(number, self.name, graph.name, self.run.config.model.composition, *counts, is_reviewed)
 
-    # Questions -------------------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -192,7 +195,7 @@ class Explorer:
         row = triple.to_rows()[0].tolist()
         split, probability = self.graph.splits_of(triple)[0], self.ratings.probability(*row)
         (score,) = self.opened.scorer.score_facts(Slot.TAIL, triple).tolist()
-        (reason,) = find_reasons(self.opened.evidence, triple)
+        (reason,) = with_contradictions(self.opened, triple, find_reasons(self.opened.evidence, triple))
         return Prediction(*self.names.of(row), split, Slot.TAIL, score, probability, reason.text)
 
     @torch.no_grad()
@@ -208,7 +211,7 @@ class Explorer:
     def _search_missing(self, relation: int | None) -> MissingFactList:
         search = MissingFactSearch(self.opened)
         if relation is None:
-            relations = [each for each in range(self.graph.n_relations) if self.relations.counts[each]]
+            relations = [each for each in self.opened.search().relations() if self.relations.counts[each]]
             best, searched = search.most_interesting(relations, MOST_INTERESTING)
         else:
             relations = [relation]

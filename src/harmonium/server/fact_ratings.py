@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from harmonium.answers.candidate_facts import CandidateFacts
 from harmonium.answers.open_run import OpenRun
 from harmonium.answers.prediction import optional_floats
-from harmonium.data.triples import Slot
+from harmonium.data.triples import Slot, Triples
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Prediction
 
 
 @dataclass(frozen=True, eq=False)
 class FactRatings:
-    """Rates facts as the search for missing facts does."""
+    """Probabilities of facts, computed as in the search for missing facts."""
 
     opened: OpenRun
     names: GraphNames
 
     def probability(self, head: int, relation: int, tail: int) -> float | None:
-        """None for a fact that is known, that the graph's regularities exclude, or without a calibration."""
-        facts = self.opened.search().of_pair(head, relation, tail)
-        return self._probabilities(facts)[0] if len(facts) else None
+        """The probability of a fact, as in `predict` and `score`; None for a known fact, or without a calibration."""
+        triple = Triples.from_rows([[head, relation, tail]])
+        if self.opened.known(Slot.TAIL).contain(triple).any():
+            return None
+        return optional_floats(self.opened.probabilities(triple), 1)[0]
 
     def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
-        """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""
+        """The most probable facts between two entities that the graph lacks; `first` is the head if symmetric."""
         predictions = []
         for head, tail in ((first, second), (second, first)):
             for relation in self.opened.search().relations_of(Slot.HEAD, head):

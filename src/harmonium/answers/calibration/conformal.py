@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -110,8 +111,8 @@ class AnswerSets:
 
         Without `by_relation` all relations have the same threshold.
         """
-        if not 0 < coverage < 1:
-            raise HarmoniumError(f"a coverage is a share between 0 and 1, such as 0.9, not {coverage:g}")
+        if not isinstance(coverage, Real) or not 0 < coverage < 1:
+            raise HarmoniumError(f"a coverage is a share between 0 and 1, such as 0.9, not {coverage!r}")
         if slot not in self.slots:
             raise HarmoniumError(
                 f"answer sets need {MINIMUM} validation facts and '{graph.name}' has {len(graph.valid):,}; "

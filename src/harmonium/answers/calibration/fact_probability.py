@@ -16,8 +16,9 @@ Of an unlabelled candidate
 
     log-odds of being true = a(x) + log(1 - c_r).
 
-w, d_r, mu and e_r have Gaussian priors: relations with few facts share what all have in common. Where people judged
-predicted facts, their judgements correct the log-odds (judgement_correction.py).
+w, d_r, mu and e_r have Gaussian priors: relations with few facts share what all have in common (label_fit.py). All
+candidates are examples, also those that would not be listed beside a better answer. Where people judged predicted facts,
+their judgements correct the log-odds (judgement_correction.py).
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from harmonium.answers.calibration.judgement_correction import JudgementCorrection, correction_for
-from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch, Progress, one_per_slot
+from harmonium.answers.calibration.label_fit import LabelledExamples, fit_calibrated
+from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch, Progress
+from harmonium.answers.relation_traits import RelationTraits
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer
@@ -40,23 +42,22 @@ from harmonium.run import manifest
 from harmonium.run.run import Run
 from harmonium.runtime import schema
 
-FILE = "fact_calibration.{}.json"  # in a run folder; fitted again when the model or the facts have changed,
-METHOD = 3  # or the features or the fit, which have this number
+FILE = "fact_calibration.json"  # in a run folder; fitted again when the model or the facts have changed,
+METHOD = 4  # or the features or the fit, which have this number
 MINIMUM = 10  # true candidates required for a fit
 MAX_PAIRS = 1 << 36  # of heads and tails seen with a relation: half an hour of a core; larger graphs are not calibrated
-UNCALIBRATED = (1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.3, 0.3)  # weights of the features where nothing was fitted
-COMMON_PRECISION, PRECISION = 0.1, 3.0  # of the priors of w, and of d_r, per standardised feature
-MEAN_PRECISION, COMPLETENESS_PRECISION = 0.1, 2.0  # of the priors of mu and of e_r
+UNCALIBRATED = {  # weights of features where nothing was fitted
+    "tail margin": 1.0, "head margin": 1.0, "tails": 1.0, "heads": 1.0, "head type": 0.3, "tail type": 0.3,
+}  # fmt: skip
 PROMISING, PER_TRUE = 1000, 20  # candidates of a relation that all are examples: the most promising ones, ...
 # ... PROMISING + PER_TRUE for each true one; of the others as many are sampled, and weighted.
-MAX_ITERATIONS = 200
 MODEL_ERROR = 0.35  # standard deviation of log((1 - c) / c) that no fit knows of: sigmoid(a) is only a model
 Z = 1.645  # of a 90 % interval
 
 
 def uncalibrated_log_odds(facts: CandidateFacts) -> Tensor:
     """Heuristic score (n,) that orders candidates before calibration. Not a probability."""
-    return facts.features @ torch.tensor(UNCALIBRATED, dtype=torch.float64)
+    return facts.features @ torch.tensor([UNCALIBRATED.get(name, 0.0) for name in FEATURES], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Completeness:
 
 @dataclass(frozen=True)
 class FactCalibration:
-    """The weights of one run, for typed candidates or for all."""
+    """The weights of one run."""
 
     mean: list[float]  # of each input over the examples
     scale: list[float]  # standard deviation of each input
@@ -114,22 +115,43 @@ class FactCalibration:
         """(n,) float64."""
         return self.log_odds(facts).sigmoid()
 
+    def spread(self, relations: Tensor) -> Tensor:
+        """(n,) float64: standard deviation of log-odds for not knowing how many facts these relations (n,) lack."""
+        deviation = [self.label_deviation_of.get(relation, self.label_deviation) for relation in relations.tolist()]
+        return torch.tensor(deviation, dtype=torch.float64).hypot(torch.tensor(MODEL_ERROR, dtype=torch.float64))
+
+    def expected_true(self, probabilities: Tensor, relations: Tensor) -> tuple[float, float, float]:
+        """How many of some facts are true, by their probabilities, and a 90 % interval of that number."""
+        shift = Z * self.spread(relations)
+        low, expected, high = ((probabilities.logit() + side * shift).sigmoid().sum().item() for side in (-1, 0, 1))
+        return expected, low, high
+
     def uncorrected(self) -> FactCalibration:
         """Without what was learned from judgements."""
         return replace(self, correction=None)
 
     def completeness(self, graph: Graph) -> list[Completeness]:
-        """How complete each relation is that has facts; the number of missing facts is (1 - c) / c for each held-out one."""
+        """How complete each relation is that has facts: (1 - c) / c facts are missing for each held-out one.
+
+        Judgements that raise or lower the odds of predicted facts raise or lower that number alike.
+        """
         known = graph.facts().positive().relation.bincount(minlength=graph.n_relations)
         held_out = graph.valid.positive().relation.bincount(minlength=graph.n_relations)
         total, total_known = int(held_out.sum()), int(known.sum())
         relations = []
         for relation in known.nonzero()[:, 0].tolist():
             mean = -self.label_log_odds_of.get(relation, self.label_log_odds)  # of log((1 - c) / c)
+            if self.correction is not None:
+                mean += self.correction.shift(relation)
             deviation = math.hypot(self.label_deviation_of.get(relation, self.label_deviation), MODEL_ERROR)
             # the held-out facts of a rare relation are too few to count; its share of all of them is expected
             facts = (int(held_out[relation]) + int(known[relation]) * total / total_known) / 2
-            missing, low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (0, -1, 1))
+            missing = facts * math.exp(min(mean, 50.0))
+            deviation = math.hypot(
+                deviation, (missing + 1) ** -0.5
+            )  # a number of facts varies beside its mean (Poisson)
+            low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (-1, 1))
+            low = low if low >= 1 else 0.0
             relations.append(Completeness(relation, int(known[relation]), missing, low, high, int(held_out[relation])))
         return relations
 
@@ -137,19 +159,17 @@ class FactCalibration:
 # The calibration of a run ---------------------------------------------------------------------------------------------
 
 
-def fact_calibration_for(
-    run: Run, scorer: Scorer, typed: bool = True, progress: Progress | None = None
-) -> FactCalibration | None:
+def fact_calibration_for(run: Run, scorer: Scorer, progress: Progress | None = None) -> FactCalibration | None:
     """The calibration of a run: fitted on first use, then kept in its folder; None with too few validation facts.
 
     `scorer` is what has learned from train facts alone.
     """
 
     def compute() -> _Kept:
-        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, typed, progress))
+        return _Kept(METHOD, list(FEATURES), fit_fact_calibration(scorer, run.graph, progress))
 
-    file, parse = FILE.format("typed" if typed else "untyped"), partial(_parse, n_relations=run.graph.n_relations)
-    calibration = manifest.compute_once(run.path, run.fingerprint, file, parse, compute).calibration
+    parse = partial(_parse, n_relations=run.graph.n_relations)
+    calibration = manifest.compute_once(run.path, run.fingerprint, FILE, parse, compute).calibration
     return None if calibration is None else replace(calibration, correction=correction_for(run))
 
 
@@ -190,12 +210,11 @@ class _Examples:
     weight: Tensor  # (n,): how many candidates each stands for
 
 
-def fit_fact_calibration(
-    scorer: Scorer, graph: Graph, typed: bool = True, progress: Progress | None = None
-) -> FactCalibration | None:
+def fit_fact_calibration(scorer: Scorer, graph: Graph, progress: Progress | None = None) -> FactCalibration | None:
     """Fit the weights on the candidates that are listed when only train is known; None if that is impossible."""
     graph = replace(graph, valid=graph.valid.positive())
-    search, examples = CandidateSearch.prepare(scorer, graph, ("train",), typed), {}
+    search, examples = CandidateSearch.prepare(scorer, graph, ("train",)), {}
+    search = replace(search, traits=RelationTraits.infer(graph))  # those by which missing facts are listed
     heads, tails = search.types.sizes[: 2 * graph.n_relations].split(graph.n_relations)
     if len(graph.valid) < MINIMUM or (heads * tails).sum() > MAX_PAIRS:
         return None
@@ -206,7 +225,7 @@ def fit_fact_calibration(
         if search.traits.symmetric[relation]:
             directions.append(Triples(facts.triples.tail, facts.triples.relation, facts.triples.head))
         label, unknown = (torch.stack([known.contain(d) for d in directions]).any(0) for known in (true, neither))
-        kept = ~unknown & one_per_slot(facts, uncalibrated_log_odds(facts), search.traits)
+        kept = ~unknown
         if kept.any():
             confidence = label.double()
             if graph.valid.weight is not None:
@@ -231,7 +250,7 @@ def _sample(facts: CandidateFacts, label: Tensor) -> _Examples:
 
 
 def _inputs(features: Tensor) -> Tensor:
-    """(n, 13): the features, the smaller margin, and products of margins with how many answers are known."""
+    """(n, 17): the features, the smaller margin, and products of margins with how many answers are known."""
     tail_margin, head_margin, no_tail, no_head, tails, heads = features[:, :6].T
     products = (no_tail * tail_margin, no_head * head_margin, tails * tail_margin, heads * head_margin)
     return torch.cat([features, torch.stack([tail_margin.minimum(head_margin), *products], dim=1)], dim=1)
@@ -250,7 +269,7 @@ def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
     label, weight = (torch.cat([getattr(part, name) for part in examples.values()]) for name in ("label", "weight"))
     sizes = torch.tensor([len(part.label) for part in examples.values()])
     group = torch.arange(len(relations)).repeat_interleave(sizes)
-    fit = fit_labels(z, label, weight, group, len(relations))
+    fit = fit_calibrated(LabelledExamples(z, label, weight, group, len(relations)))
     names = dict(enumerate(relations))
     label_log_odds = fit.mean_label + fit.label
     return FactCalibration(
@@ -261,74 +280,6 @@ def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
         float(fit.mean_label),
         {names[g]: value for g, value in enumerate(label_log_odds.tolist())},
         {names[g]: value for g, value in enumerate(fit.spread.tolist())},
-        math.hypot(fit.mean_spread, COMPLETENESS_PRECISION**-0.5),
+        math.hypot(fit.mean_spread, fit.label_precision**-0.5),
         n_true,
     )
-
-
-@dataclass(frozen=True)
-class LabelFit:
-    """The most likely parameters of P(labelled | x) = c_r sigmoid((w + d_r) . x), logit(c_r) = mu + e_r."""
-
-    common: Tensor  # w: (k,)
-    deviation: Tensor  # d: (relations, k)
-    mean_label: Tensor  # mu: ()
-    label: Tensor  # e: (relations,)
-    spread: Tensor  # (relations,): standard deviations of mu + e
-    mean_spread: float  # of mu
-
-
-def fit_labels(inputs: Tensor, label: Tensor, weight: Tensor, group: Tensor, n_groups: int) -> LabelFit:
-    """Fit to standardised inputs (n, k), the last of which is 1, labels (n,) from 0 to 1, and weights (n,), by L-BFGS."""
-    k = inputs.shape[1]
-    common = torch.zeros(k, dtype=torch.float64)
-    common[:2], common[-1] = 1.0, -3.0
-    parameters = [common, torch.zeros(n_groups, k), torch.zeros(()), torch.zeros(n_groups)]
-    common, deviation, mean_label, own_label = (p.double().requires_grad_(True) for p in parameters)
-    optimiser = torch.optim.LBFGS(
-        [common, deviation, mean_label, own_label],
-        max_iter=MAX_ITERATIONS,
-        history_size=30,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=1e-5,
-    )
-
-    def loss() -> Tensor:
-        log_odds = (inputs * (common + deviation)[group]).sum(1)
-        log_p = F.logsigmoid(log_odds) + F.logsigmoid(mean_label + own_label)[group]
-        log_rest = torch.log1p(-log_p.exp().clamp(max=1 - 1e-12))
-        likelihood = -(weight * (label * log_p + (1 - label) * log_rest)).sum()
-        prior = COMMON_PRECISION * common[:-1].square().sum() + PRECISION * deviation.square().sum()
-        prior = prior + COMPLETENESS_PRECISION * own_label.square().sum() + MEAN_PRECISION * mean_label.square()
-        return likelihood + prior / 2
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = loss()
-        value.backward()
-        return value
-
-    optimiser.step(closure)
-    common, deviation, mean_label, own_label = (p.detach() for p in (common, deviation, mean_label, own_label))
-    spread, mean_spread = _spreads(inputs, weight, group, common, deviation, mean_label, own_label)
-    return LabelFit(common, deviation, mean_label, own_label, spread, mean_spread)
-
-
-def _spreads(
-    inputs: Tensor, weight: Tensor, group: Tensor, common: Tensor, deviation: Tensor, mean: Tensor, own: Tensor
-) -> tuple[Tensor, float]:
-    """Standard deviations of mu + e_r (groups,), and of mu, by the Fisher information (d_r and e_r free, w as fitted)."""
-    variances, information_of_mean = [], MEAN_PRECISION
-    for number in range(len(own)):
-        rows = group == number
-        true = (inputs[rows] @ (common + deviation[number])).sigmoid()
-        c = (mean + own[number]).sigmoid()
-        labelled = (c * true).clamp(1e-12, 1 - 1e-12)
-        slopes = torch.cat([(c * true * (1 - true))[:, None] * inputs[rows], (c * (1 - c) * true)[:, None]], dim=1)
-        information = slopes.T @ (slopes * (weight[rows] / (labelled * (1 - labelled)))[:, None])
-        prior = torch.tensor([PRECISION] * inputs.shape[1] + [0.0], dtype=torch.float64).diag()
-        covariance = torch.linalg.inv(information + prior + 1e-9 * torch.eye(len(prior), dtype=torch.float64))
-        variance = float(covariance[-1, -1])  # of mu + e_r by its own facts alone
-        information_of_mean += 1 / (variance + 1 / COMPLETENESS_PRECISION)
-        variances.append(1 / (1 / variance + COMPLETENESS_PRECISION))
-    return torch.tensor(variances, dtype=torch.float64).sqrt(), information_of_mean**-0.5
