@@ -226,7 +226,8 @@ def main() -> None:
         records.append(measure(folder, arguments.split, arguments.count))
         if arguments.out:
             command = "python benchmarks/bench_tokens.py RUN ... --out results/tokens.json"
-            arguments.out.write_text(json.dumps({"command": command, "seed": 0, "runs": records}, indent=1) + "\n")
+            summary = {"command": command, "device": records[0]["device"], "seed": 0, "runs": records}
+            arguments.out.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":
