@@ -376,6 +376,10 @@ def defaults() -> str:
     return f"{table(columns, rows)}\n\n{about}\n\nCPU seconds of the stages: {'; '.join(stages)}."
 
 
+def small_p(p: float) -> str:
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}"
+
+
 def tokens() -> str:
     """Density of facts around true and false facts, and retrieval in a role, by tokens and by composed vectors."""
     rows, roles = [], []
@@ -386,12 +390,12 @@ def tokens() -> str:
         changes = [f"{composed[kind]:.3f} to {found[kind]:.3f}" for kind in ("true", "false")]
         change = found["separation_change"]
         separation = f"{composed['separation']:.3f} to {found['separation']:.3f}"
-        p, better = f"{change['p']:.4f}", f"{change['better_relations']} of {change['relations']}"
+        p, better = small_p(change["p"]), f"{change['better_relations']} of {change['relations']}"
         rows.append([graph, *changes, separation, p, better])
         cells = []
         for name in ("composed", "entity, cosine", "score"):
             chance = retrieval[name]["tokens_better_alike"]["p"]
-            cells.append(f"{retrieval[name]['alike']:.3f}" + (f" (p = {chance:.3f})" if chance is not None else ""))
+            cells.append(f"{retrieval[name]['alike']:.3f}" + f" ({small_p(chance)})")
         roles.append([graph, f"{retrieval['tokens']['alike']:.3f}", *cells])
     head = ["graph", "true facts", "false facts", "separation", "p", "relations better"]
     first = table(head, rows)
