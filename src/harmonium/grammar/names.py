@@ -33,7 +33,9 @@ LIMIT = 7.0  # log-odds of the words of a name beyond which no more is said
 
 def words_of(name: str) -> list[str]:
     """The words of a name and the stems of the long ones, without case and accents."""
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    plain = name.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
     words = WORDS.findall(plain)
     return words + [word[:STEM] + "…" for word in words if len(word) > STEM and not word.isdigit()]
 
