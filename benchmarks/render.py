@@ -372,7 +372,7 @@ def defaults() -> str:
     for run in bench["runs"]:
         parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in run["stages"].items() if seconds >= 1)
         stages.append(f"{run['graph']}: {parts}")
-    about = f"One thread on {bench['runs'][0]['device']}, which had other work; seed 0. `{bench['command']}`."
+    about = f"{bench['device']}, beside other work; seed 0. `{bench['command']}`."
     return f"{table(columns, rows)}\n\n{about}\n\nCPU seconds of the stages: {'; '.join(stages)}."
 
 

@@ -83,7 +83,7 @@ class Explorer:
     @cached_property
     def lambdas(self) -> LambdaFamily | None:
         """The model at other values of lambda; None for a plain model."""
-        form = self.run.model.form
+        form = self.opened.model.form
         return LambdaFamily(form, self.opened.vectors) if isinstance(form, Harmony) else None
 
     @cached_property
@@ -292,8 +292,8 @@ class Explorer:
             allowed = self.lambdas.range(faithfulness)
             harmony, scorer = self.lambdas.at(faithfulness)
         elif faithfulness is not None:
-            _ = self.run.model.harmony  # an error: a plain model has none
-        guise = PreparedGuise(self.run.model, self.graph, triple, slot, typed, prepared=scorer)
+            _ = self.opened.model.harmony  # an error: a plain model has none
+        guise = PreparedGuise(self.opened.model, self.graph, triple, slot, typed, prepared=scorer)
         composed = guise.composed
         tokens = None if harmony is None else composed @ harmony.token_map()
         return GuiseView(
