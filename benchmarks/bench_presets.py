@@ -54,7 +54,6 @@ def measure(
         "metrics": run.metrics,
         "baselines": {name: row["mrr"] for name, row in run.evaluation.baselines.items()} if run.evaluation else {},
         "warning": run.evaluation.warning if run.evaluation else None,
-        "harmony": run.history.harmony,
         "selection": run.selection.to_json() if run.selection else None,
         "device": run.environment["device"],
     }

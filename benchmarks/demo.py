@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 COMMANDS = {  # of docs/tutorial.md
     "demo": ["demo"],
     "predict": ["predict", "runs/demo", "--head", "North Macedonia", "--relation", "borders", "--top", "5"],
-    "neighbours": ["neighbours", "runs/demo", "Switzerland", "official language", "German"],
+    "similar": ["similar", "runs/demo", "Switzerland", "--as", "official language=German"],
 }
 
 
@@ -55,7 +55,6 @@ def main(out: str) -> None:
         "baselines": evaluation["baselines"],
         "by_category": evaluation["by_category"],
         "vectors_alone": vectors.metrics,
-        "harmony": trained.history.harmony,
         "printed": printed,
     }
     Path(out).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

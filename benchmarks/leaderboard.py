@@ -41,8 +41,7 @@ from harmonium.run.environment import environment
 from harmonium.runtime.device import pick_device
 from harmonium.training.fit import fit
 from harmonium.training.search.search import select
-from harmonium.training.search.space import for_vectors
-from harmonium.training.train import add_harmony, given_settings, read_recipe
+from harmonium.training.train import given_settings, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "leaderboard.json"
@@ -83,11 +82,8 @@ def train(graph: Graph, preset: str, overrides: Sequence[str], minutes: float | 
     config, search = read_recipe(preset, given)
     if search is not None:
         config, _ = select(config, search, graph, list(given), minutes)
-    vectors = for_vectors(config)
-    model = build_model(vectors.model, graph.n_entities, graph.n_relations, config.train.seed)
-    history = fit(model, graph, vectors)
-    if config.model.harmony and config.train.harmony != "joint":
-        config, _ = add_harmony(model, graph, config, history)
+    model = build_model(config.model, graph.n_entities, graph.n_relations, config.train.seed)
+    fit(model, graph, config)
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return Training(model, config, time.perf_counter() - started)

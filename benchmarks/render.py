@@ -25,7 +25,7 @@ from harmonium.paper.rows import CONTROLS, published
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_DATASETS = ("FB15K", "WN18")
-GPU = ("atlas", "", "FB237")  # graphs of results/harmony-after.json, by column of the headline
+GPU = ("atlas", "", "FB237")  # graphs of results/best-gpu.json, by column of the headline
 NOT_YET = "*Not run yet.*"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10")
 
@@ -55,7 +55,7 @@ def best_single(dataset: str) -> str:
 def headline() -> str:
     """README: plain models beside harmonic ones under the standard protocol, and speed relative to PyKEEN."""
     hhole, demo, gpu, cpu = result("atlas-hhole"), result("demo"), result("bench-gpu"), result("bench-cpu")
-    after = {run["graph"]: run for run in result("harmony-after")["runs"]}
+    best = {run["graph"]: f"{run['plain']['mrr']:.3f}" for run in result("best-gpu")["runs"]}
     trained = records.by_seeds(kept("table1", "FB15K"))
     controls = records.by_seeds(kept("controls", "FB15K-237"))
 
@@ -65,15 +65,12 @@ def headline() -> str:
     def control(row: str) -> str:
         return records.format_mean([record["full"]["mrr"] for record in controls["FB15K-237", row, "control"]])
 
-    def plain_and_harmonic(run: Any) -> str:
-        return f"{run['plain']['mrr']:.3f} / {run['harmony']['mrr']:.3f}"
-
     rows = [
         ["frequency baseline", f"{demo['baselines']['frequency']['mrr']:.3f}", "", ""],
         ["HHolE, λ = 1", f"{hhole['metrics']['mrr']:.3f}", paper("hhole-1"), control("hole/lambda-1")],
         ["ComplEx", f"{demo['vectors_alone']['mrr']:.3f}", f"{gpu['ranking']['complex']['mrr']:.3f}", ""],
         ["ComplEx and constraints", f"{demo['metrics']['mrr']:.3f}", "", ""],
-        ["preset best, H200, plain / with W", *(plain_and_harmonic(after[g]) if g else "" for g in GPU)],
+        ["preset best, H200", *(best.get(graph, "") for graph in GPU)],
         ["[leaderboard](docs/results.md#leaderboard), H200", "", best_single("FB15K"), best_single("FB15K-237")],
     ]
     text = table(["MRR, all entities", "atlas", "FB15K", "FB15K-237"], rows)
@@ -388,35 +385,27 @@ def presets() -> str:
     return f"{table(['graph', 'facts', *names], rows)}\n\n{about}"
 
 
-def harmony_after() -> str:
-    """Models with W, fitted last, and without."""
-    bench, rows = result("harmony-after"), []
-    for run in bench["runs"]:
-        likelihood = run["fit"]["log_likelihood"]
-        mrr = [f"{run[kind]['mrr']:.4f}" for kind in ("plain", "harmony")]
-        rows.append([run["graph"], *mrr, f"{likelihood['plain']:.3f} to {likelihood['harmony']:.3f}"])
-    text = table(["graph", "test MRR, plain", "with W", "held-out log-likelihood, nats"], rows)
-    return f"{text}\n\n{bench['runs'][0]['device']}, seed 0, d = 2000. `{bench['command']}`."
-
-
-def harmony_map() -> str:
-    """Each use of harmony beside its controls, on test queries: what differs at p < .01, and how many do not."""
-    bench, rows = result("harmony-map"), []
-    for row in bench["rows"]:
-        comparison = row["comparison"]
-        if row["significant"]:
-            low, high = comparison["interval"]
-            means = [f"{comparison[kind]:.4f}" for kind in ("model", "control")]
-            change = f"{comparison['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
-            names = [row["experiment"], row["graph"], row["measure"], row["model"], row["control"]]
-            rows.append([*names, *means, change, f"{comparison['better_relations']} of {comparison['relations']}"])
-    head = ["use", "graph", "measure", "harmonic", "control", "harmonic, mean", "control, mean", "difference (95 %)"]
-    rest: dict[str, int] = {}
-    for row in bench["rows"]:
-        rest[row["experiment"]] = rest.get(row["experiment"], 0) + (not row["significant"])
-    others = ", ".join(f"{count} of {name}" for name, count in rest.items() if count)
-    about = f"{bench['protocol']}. No difference is shown for {others}: `results/harmony-map.json`. "
-    return f"{table([*head, 'relations better'], rows)}\n\n{about}`{bench['command']}`; {bench['device']}."
+def tokens() -> str:
+    """Density of facts around true and false facts, and retrieval in a role, by tokens and by composed vectors."""
+    rows, roles = [], []
+    for bench in result("tokens"):
+        density, retrieval = bench["density"], bench["roles"]["spaces"]
+        composed, found = density["spaces"]["composed"], density["spaces"]["tokens"]
+        graph = bench["graph"] + (", constraints" if bench["constraints"] else "")
+        changes = [f"{composed[kind]:.3f} to {found[kind]:.3f}" for kind in ("true", "false")]
+        change = found["separation_change"]
+        separation = f"{composed['separation']:.3f} to {found['separation']:.3f}"
+        p, better = f"{change['p']:.4f}", f"{change['better_relations']} of {change['relations']}"
+        rows.append([graph, *changes, separation, p, better])
+        cells = []
+        for name in ("composed", "entity, cosine", "score"):
+            chance = retrieval[name]["tokens_better_alike"]["p"]
+            cells.append(f"{retrieval[name]['alike']:.3f}" + (f" (p = {chance:.3f})" if chance is not None else ""))
+        roles.append([graph, f"{retrieval['tokens']['alike']:.3f}", *cells])
+    head = ["graph", "true facts", "false facts", "separation", "p", "relations better"]
+    first = table(head, rows)
+    second = table(["graph, MRR in a role", "tokens", "composed vectors", "entity vectors", "score"], roles)
+    return f"{first}\n\n{second}"
 
 
 def leaderboard() -> str:
@@ -603,8 +592,6 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("leaderboard", leaderboard),
         ("presets", presets),
         ("quality", quality),
-        ("harmony-after", harmony_after),
-        ("harmony-map", harmony_map),
         ("explanations", explanations),
         ("noise-weights", noise_weights),
         ("truth", truth),
@@ -622,7 +609,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "docs/tutorial.md": [
         ("tutorial-metrics", tutorial_metrics),
         ("tutorial-predict", partial(printed, "predict", "(North Macedonia")),
-        ("tutorial-neighbours", partial(printed, "neighbours", "Switzerland in (", 5)),
+        ("tutorial-similar", partial(printed, "similar", "most like Switzerland", 5)),
     ],
     "docs/reliability.md": [("load", load)],
     "docs/doctor.md": [("known-graphs", known_graphs)],

@@ -53,12 +53,12 @@ def test_the_seeds_are_valid(name: str) -> None:
 
 
 def test_the_corpus_is_read_or_refused() -> None:
-    """Inputs that reached new code when fuzz/readers.py ran."""
+    """Inputs that reached new code when fuzz/readers.py ran; a fifth of them unless FUZZ asks for more."""
     with tarfile.open(Path(__file__).parent.parent / "fuzz" / "corpus.tar.xz") as corpus:
         files = [(member.name.split("/")[0], corpus.extractfile(member)) for member in corpus]
         inputs = [(name, file.read()) for name, file in files if file is not None]
     assert {name for name, _ in inputs} <= targets().keys()
-    for name, content in inputs:
+    for name, content in inputs[:: 1 if "FUZZ" in os.environ else 5]:
         attempt(targets()[name], content)
 
 

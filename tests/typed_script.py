@@ -5,8 +5,8 @@ from typing import Any, assert_type
 import harmonium
 from harmonium.analysis.diff import Difference
 from harmonium.analysis.explain import Explanation
-from harmonium.analysis.neighbours import EntityNeighbourhood, Neighbourhood
 from harmonium.analysis.rules import LearnedRules
+from harmonium.analysis.similar import Similar
 from harmonium.answers.classify import Classification
 from harmonium.answers.prediction import Prediction
 from harmonium.data.checks.diagnosis import Diagnosis
@@ -37,7 +37,7 @@ evaluation = run.evaluate(split="valid", ties="pessimistic")
 assert_type(evaluation, Evaluation)
 assert_type(evaluation.metrics["mrr"], float)
 assert_type(run.explain("Austria", "borders", "Hungary"), Explanation)
-assert_type(run.neighbours("Austria", "borders", "Hungary", top=3), Neighbourhood | EntityNeighbourhood)
+assert_type(run.similar("Austria", "borders", "Hungary", top=3), Similar)
 assert_type(run.classify(), Classification)
 assert_type(run.update(add="new.tsv", remove="wrong.tsv", out="runs/more"), harmonium.Run)
 assert_type(run.diff("runs/more"), Difference)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from harmonium.analysis.doctor import doctor as doctor
     from harmonium.analysis.explain import explain as explain
     from harmonium.analysis.info import info as info
-    from harmonium.analysis.neighbours import neighbours as neighbours
     from harmonium.analysis.report import report as report
     from harmonium.analysis.rules import rules as rules
     from harmonium.analysis.similar import similar as similar
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from harmonium.model.composition import Composition as Composition
     from harmonium.model.gradient_graph import GradientGraph as GradientGraph
     from harmonium.model.scoring import Scorer as Scorer
+    from harmonium.review.audit import audit as audit
     from harmonium.run.run import Run as Run
     from harmonium.server.server import serve as serve
     from harmonium.training.search.planning import plan as plan
@@ -48,9 +48,9 @@ _MODULES = {
     "predict": "answers.predict",
     "score": "answers.score",
     "complete": "answers.complete",
+    "audit": "review.audit",
     "classify": "answers.classify",
     "explain": "analysis.explain",
-    "neighbours": "analysis.neighbours",
     "similar": "analysis.similar",
     "update": "answers.update",
     "export": "answers.send.export",
@@ -77,7 +77,6 @@ _USUAL_NAMES = {  # of other libraries
     "pipeline": "train",
     "load_model": "Run.load",
     "load_run": "Run.load",
-    "neighbors": "neighbours",
     "most_similar": "similar",
     "Model": "GradientGraph",
     "read": "load",

@@ -13,6 +13,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.evaluation.evaluation import evaluate_scorer
 from harmonium.grammar.family import Family
 from harmonium.grammar.grammar import Grammar
+from harmonium.grammar.known_facts import KnownFacts
 from harmonium.grammar.names import words_of
 from harmonium.grammar.parameters import FAMILIES, N_WEIGHTS, GrammarParameters, build_families
 from harmonium.grammar.path_rules import PathRules
@@ -42,12 +43,23 @@ def parameters(graph: Graph, vectors: GradientGraph) -> GrammarParameters:
 def families(graph: Graph, parameters: GrammarParameters) -> list[Family]:
     train = graph.train
     rules = PathRules.from_tensors(parameters.rules.to_tensors(), train, graph.n_entities, graph.n_relations)
-    return build_families(graph, rules, ("train",))
+    return build_families(KnownFacts(graph, rules, ("train",)))
 
 
 NUMBERS = range(len(FAMILIES))
 NAMES = [family.name for family in FAMILIES]
 SLOTS = [Slot.HEAD, Slot.TAIL]
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+@pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
+def test_strengths_among_candidates_are_their_columns(families, graph, number: int, slot: Slot) -> None:
+    family, given = families[number], np.arange(graph.n_entities)[::-1].copy()
+    candidates = np.random.default_rng(0).permutation(graph.n_entities)[: graph.n_entities // 3]
+    for relation in range(graph.n_relations):
+        among = family.strengths_among(slot, relation, given, candidates)
+        for strengths, columns in zip(family.strengths(slot, relation, given), among, strict=True):
+            np.testing.assert_allclose(columns, strengths[:, candidates], atol=1e-12)
 
 
 @pytest.mark.parametrize("slot", SLOTS)
@@ -114,7 +126,7 @@ def test_a_value_that_only_the_hidden_fact_supports_has_no_support(graph: Graph)
     """Two entities share an attribute and one has an answer: hidden, that answer is supported by nobody."""
     facts = Triples.from_rows([[0, 0, 2], [1, 0, 2], [0, 1, 3]])
     small = Graph(Vocabulary(list("abcd")), Vocabulary(["r", "s"]), facts, facts[:0], facts[:0])
-    values = build_families(small, PathRules.from_tensors(_no_rules(), facts, 4, 2), ("train",))[1]
+    values = build_families(KnownFacts(small, PathRules.from_tensors(_no_rules(), facts, 4, 2)))[1]
     ((best, _), (hidden, _)) = (
         values.strengths(Slot.TAIL, 1, np.array([0]), answer) for answer in (None, np.array([3]))
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harmonium.kernels import cross_entropy, dispatch, precision
+from harmonium.kernels import cross_entropy, dispatch, precision, reference
 from harmonium.model.gradient_graph import GradientGraph
 from laws import random_triples
 from small import make_graph, random_model
@@ -42,7 +45,7 @@ def test_values_and_gradients_are_those_of_the_definition(
     queries, n_entities, dim, rank, block, kept, smoothing, device, monkeypatch
 ) -> None:
     monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", dict.fromkeys(("cpu", "cuda"), block))
-    monkeypatch.setattr(cross_entropy, "KEPT", dict.fromkeys(("cpu", "cuda"), kept))
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_KEPT", dict.fromkeys(("cpu", "cuda"), kept))
     for name in ("complex", "hole", "concatenation"):
         form = {"rank": rank} if rank else {"harmony": False}
         model = make_model(name, n_entities, dim, reciprocal=name == "complex", **form).to(device)
@@ -70,7 +73,7 @@ def test_the_error_in_float32_is_that_of_the_reference(rank: int) -> None:
 def test_operands_are_rounded_where_candidates_are_many(rank: int, monkeypatch) -> None:
     """On a CPU: gradients in training precision are near the exact ones, and exact for few candidates."""
     monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
-    for n_candidates, rounds in ((50, False), (cross_entropy.MANY_CANDIDATES, True)):
+    for n_candidates, rounds in ((50, False), (cross_entropy.MIN_ROUNDED_CANDIDATES, True)):
         vectors, core, table, target = problem(9, n_candidates, 16, rank, torch.float32)
         vectors, table = (tensor.requires_grad_() for tensor in (vectors, table))
 
@@ -140,3 +143,68 @@ def test_bfloat16_operands_change_gradients_by_their_rounding(
     for exact, ours in zip(gradients(torch.float64), rounded, strict=True):
         if exact.numel():
             assert (ours - exact).abs().max() <= 0.03 * exact.abs().max()
+
+
+# Candidates sharded over processes --------------------------------------------------------------------------------
+
+
+class Threads:
+    """Processes as threads, which exchange what `World` does."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.values = size, dict[int, tuple[Tensor, Tensor]]()
+        self.barrier, self.local = threading.Barrier(size), threading.local()
+
+    def sum_of_exponentials(self, logs: Tensor, summed: Tensor) -> tuple[Tensor, Tensor]:
+        self.values[self.local.rank] = logs, summed
+        self.barrier.wait(30)
+        parts = [self.values[rank] for rank in range(self.size)]
+        self.barrier.wait(30)
+        return torch.stack([part[0] for part in parts]).logsumexp(0), torch.stack([part[1] for part in parts]).sum(0)
+
+    def run(self, function: Callable[[int], list[Tensor]]) -> list[list[Tensor]]:
+        def call(rank: int) -> list[Tensor]:
+            self.local.rank = rank
+            return function(rank)
+
+        with ThreadPoolExecutor(self.size) as pool:
+            return list(pool.map(call, range(self.size)))
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["multiplied twice", "products kept"])
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize("rank, smoothing", [(0, 0.0), (3, 0.1)])
+@pytest.mark.parametrize("sizes", [(50,), (26, 24), (17, 17, 16, 0)])
+def test_the_parts_of_processes_add_up_to_the_loss_and_its_gradients(
+    sizes, rank, smoothing, backend, kept, monkeypatch
+) -> None:
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_KEPT", dict.fromkeys(("cpu", "cuda"), kept))
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", dict.fromkeys(("cpu", "cuda"), 200))
+    torch.manual_seed(0)
+    vectors, core, table, _ = problem(9, 50, 6, rank, torch.float64)
+    query_of = torch.arange(9).repeat_interleave(torch.tensor([1, 3, 1, 2, 1, 1, 4, 1, 1]))
+    target = torch.randint(50, (len(query_of),))
+    weights = torch.rand(len(query_of), dtype=torch.float64)
+    vectors, core, table = (tensor.requires_grad_() for tensor in (vectors, core, table))
+
+    def loss_of(table: Tensor, shard: cross_entropy.Shard | None) -> Tensor:
+        if backend == "torch":
+            return cross_entropy.cross_entropy(vectors, core, table, target, smoothing, weights, query_of, shard)
+        products = vectors @ table.T
+        scores = products[0] + (products[1:] * torch.einsum("kl,lqn->kqn", core, products[1:])).sum(0)
+        return reference.weighted_cross_entropy(scores[query_of], target, smoothing, weights, shard)
+
+    expected = loss_of(table, None)
+    gradients = torch.autograd.grad(expected, [vectors, core, table], allow_unused=True, materialize_grads=True)
+    threads, starts = Threads(len(sizes)), [sum(sizes[:number]) for number in range(len(sizes))]
+
+    def part(number: int) -> list[Tensor]:
+        local = table.detach()[starts[number] : starts[number] + sizes[number]].requires_grad_()
+        loss = loss_of(local, cross_entropy.Shard(starts[number], 50, threads))
+        found = torch.autograd.grad(loss, [vectors, core, local], allow_unused=True, materialize_grads=True)
+        return [loss.detach(), *found]
+
+    parts = threads.run(part)
+    for column, whole in enumerate((expected.detach(), *gradients[:2])):
+        torch.testing.assert_close(sum(each[column] for each in parts), whole)
+    torch.testing.assert_close(torch.cat([each[3] for each in parts]), gradients[2])

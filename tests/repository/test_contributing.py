@@ -1,6 +1,6 @@
 """CONTRIBUTING.md holds: its code, applied to a copy of the repository, adds one of each kind, and their tests pass.
 
-A block says in its first line where it goes: `# at the end of PATH`, or `# new file PATH`.
+A block says in its first line where it goes: `# at the end of PATH`, `# new file PATH`, or `# in PATH, in place of: TEXT`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import pytest
 from markdown_blocks import Block, blocks
 
 ROOT = Path(__file__).parents[2]
-ADDED = ("shifted", "arrow", "relations")  # a composition, a format, a command
+ADDED = ("shifted", "arrow", "relations", "degree")  # a composition, a format, a command, a family
 PENDING = r"## Add a loss.*?(?=^## )"  # not yet declared once
 TESTS = (  # those that are parametrised by what is declared
     "tests/test_everything_is_tested.py",
     "tests/model",
     "tests/kernels/test_pruning.py",
+    "tests/grammar/test_exactness.py",
+    "tests/grammar/test_families.py",
     "tests/data/formats/test_convert.py",
     "tests/data/formats/test_arrow.py",
     "tests/cli/test_app.py",
@@ -32,7 +34,13 @@ TESTS = (  # those that are parametrised by what is declared
 
 
 def apply(block: Block, root: Path) -> None:
-    """Do what a contributor would: write a new file, or add to the end of one."""
+    """Do what a contributor would: write a new file, add to the end of one, or change a line."""
+    if change := re.match(r"# in (\S+), in place of: (.+)\n", block.text):
+        path, old = root / change[1], change[2]
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"CONTRIBUTING.md:{block.line}: '{old}' is to occur once in {change[1]}"
+        path.write_text(text.replace(old, block.text[change.end() :].rstrip("\n")), encoding="utf-8")
+        return
     match = re.match(r"# (at the end of|new file) (\S+)\n", block.text)
     assert match, f"CONTRIBUTING.md:{block.line}: the first line of a block says where it goes"
     path, is_new = root / match[2], match[1] == "new file"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from torch import Tensor
 import harmonium
 import kills
 from harmonium.errors import HarmoniumError, Interrupted
+from harmonium.run import checkpoint
+from harmonium.run.selection import Selection, Task
 from harmonium.runtime import folders
 from harmonium.training import train as train_module
 from harmonium.training.state import Progress, TrainingState
@@ -54,6 +57,18 @@ def test_a_training_killed_at_many_moments_ends_the_same_to_the_byte(tmp_path: P
     result = json.loads(done.stdout)
     assert result["kills"] >= count
     assert (result["different"], result["lost"], result["left"]) == ([], [], [])
+
+
+def test_a_training_whose_settings_a_search_chose_is_known_by_those_it_was_given(tmp_path: Path) -> None:
+    """torchrun starts the same command again: it continues after the search too."""
+    given, folder = config(KINDS[0]), tmp_path / "mine"
+    chosen = replace(given, train=replace(given.train, n3=0.3))
+    selection = Selection({}, [], [], {}, 0, 1.0, 0.0)
+    with checkpoint.begin(folder, False, given, GRAPH, "cpu", task=Task({}, [], None)) as saving:
+        saving.decide(chosen, selection)
+        assert checkpoint.given_settings(folder) == given
+    with checkpoint.reopen(folder, {}) as (saving, settings, _):
+        assert (saving.task, saving.selection, settings) == (None, selection, chosen)
 
 
 # Signals -------------------------------------------------------------------------------------------------------------
@@ -95,10 +110,11 @@ def test_an_interrupt_during_the_evaluation_loses_no_training(tmp_path: Path, mo
     path, steps = tmp_path / "mine", []
     train(GRAPH, config("train.patience=9"), tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(Interrupted, match=rf"continues from step {9 * STEPS}$"):
-        patch.setattr(train_module, "evaluate_with_baselines", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr(train_module, "evaluate_with_baselines", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         train(GRAPH, config("train.patience=9"), path)
     harmonium.resume(path, progress=steps.append)
-    assert (steps, outcome(path)) == ([], outcome(tmp_path / "whole"))
+    assert {step.stage for step in steps} == {"evaluating"}
+    assert outcome(path) == outcome(tmp_path / "whole")
 
 
 # When checkpoints are written, and by whom ---------------------------------------------------------------------------

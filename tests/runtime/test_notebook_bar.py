@@ -41,7 +41,8 @@ def test_training_shows_one_bar_in_a_notebook(shown: list[str], capfd: pytest.Ca
     assert in_notebook()
     harmonium.train(family(), "paper", dim=4, epochs=3)
     assert shown[0].startswith("<progress value=")
-    assert "training: epoch 3, loss" in shown[-1]
+    assert any("training: epoch 3, loss" in bar for bar in shown)
+    assert "evaluating: 20 of 20 queries" in shown[-1]
     value, most = (shown[-1].split(f'{name}="')[1].split('"')[0] for name in ("value", "max"))
     assert value == most
     assert capfd.readouterr() == ("", "")

@@ -146,7 +146,8 @@ def test_new_entities_and_relations_answer_their_facts(kind: str) -> None:
 
 
 @pytest.mark.parametrize("composition", sorted(Composition.registry))
-def test_every_composition_can_be_refitted(composition: str) -> None:
+def test_every_composition_can_be_refitted(composition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harmonium.training.refit.local_refit.REFIT_STEPS", 5)
     graph = make_graph()
     config = ModelConfig(composition, 4, reciprocal=composition == "distmult")
     model = build_model(config, graph.n_entities, graph.n_relations, seed=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from harmonium.run.selection import Selection
 from harmonium.training.fit import fit
 from harmonium.training.search import held_out, search, sizes
 from harmonium.training.search.held_out import held_out_parts
-from harmonium.training.search.search import select
+from harmonium.training.search.search import TimeLimit, select
 from harmonium.training.search.space import Search, with_settings
 from small import family, make_graph
 
@@ -116,10 +115,32 @@ def test_a_busy_machine_chooses_the_same(slow: float, monkeypatch: pytest.Monkey
 
 def test_a_machine_that_is_much_too_slow_ends_the_search_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate(monkeypatch, peak, slow=20.0)
-    _, selection = select(BASE, make_search(choices=CHOICES), family())
+    config, selection = select(BASE, make_search(choices=CHOICES), family())
     assert len(selection.trials) < 4
     assert any("the machine is slow or busy" in reason for reason in selection.reasons)
-    assert search.most_seconds(selection) < 0 < search.most_seconds(replace(selection, seconds=0.0))
+    assert TimeLimit.after(selection, config).first_training == search.MIN_PATIENCE
+
+
+def test_both_trainings_share_twice_the_budget_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(monkeypatch, peak)
+    config = with_settings(BASE, {"train.last_training": True, "train.constraints": True})
+    chosen, selection = select(config, make_search(choices=CHOICES), family(), minutes=10)
+    limit = TimeLimit.after(selection, chosen)
+    rest = 2 * 600 - selection.seconds
+    assert limit.rest() == pytest.approx(rest)
+    assert limit.first_training == pytest.approx(rest * (1 - sizes.RESERVED - sizes.CONSTRAINTS_SHARE) / 2)
+    assert chosen.train.constraint_seconds == pytest.approx(sizes.CONSTRAINTS_SHARE * (600 - selection.seconds))
+    assert TimeLimit().first_training is TimeLimit().rest() is None
+
+
+def test_a_last_training_that_time_ends_is_not_kept_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"last_training": True, "epochs": 8, "dim": 4}
+    whole = harmonium.train(family(), "plain", **settings)
+    assert whole.final is not None and whole.history.stopped == "all epochs done"
+    monkeypatch.setattr(TimeLimit, "rest", lambda _: 0.0)
+    late = harmonium.train(family(), "plain", **settings)
+    assert late.final is None and "no time was left for the last training" in late.history.stopped
+    assert late.metrics == whole.metrics
 
 
 def test_a_hopeless_trial_is_ended_after_half_of_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +241,7 @@ def test_a_training_that_takes_twice_the_budget_ends_and_says_so() -> None:
     model = build_model(config.model, family().n_entities, family().n_relations)
     history = fit(model, family(), config, most_seconds=0.0)
     assert (len(history.rows), "valid" in history.rows[0]) == (1, True)
-    assert history.stopped == "twice the time budget had passed after epoch 1 of 50"
+    assert history.stopped == "twice its share of the time budget had passed after epoch 1 of 50"
 
 
 def test_a_budget_needs_something_to_choose() -> None:

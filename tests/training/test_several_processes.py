@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ import torch
 
 import harmonium
 from harmonium import Run
-from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
+from harmonium.data.triples import Triples
+from harmonium.model.gradient_graph import ROWS_PER_DRAW, draw_rows
 from harmonium.runtime.distributed import World
+from small import family
 
 SETS = ["model.entity_dim=12", "train.epochs=2", "train.batch_size=128", "train.negatives=4", "train.evaluate_every=2"]
 LONGER = [*SETS, "train.epochs=4", "train.checkpoint_every=20"]
@@ -153,6 +156,40 @@ def test_ranking_with_several_processes_gives_the_result_of_one(whole: Path) -> 
     assert json.loads(out) == json.loads(json.dumps(harmonium.evaluate(whole).to_json()))
 
 
+@with_processes
+def test_the_default_gives_the_settings_constraints_and_answers_of_one_process(tmp_path: Path) -> None:
+    """Search, a softmax over sharded entities, constraints, the last training, and the list of missing facts."""
+    graph = replace(family(60), name="family")
+    graph = replace(graph, train=graph.train[:100], valid=Triples.cat([graph.train[100:], graph.valid]))
+    harmonium.convert(graph, tmp_path / "family", to="tsv")
+    sizes = [
+        "train.epochs=5",
+        "model.entity_dim=16",
+        "train.batch_size=20",
+        "train.n3=0.01",
+        "model.composition=complex",
+    ]
+    sizes += ["train.relation_prediction=0", "model.reciprocal=true"]
+    arguments = ["train", tmp_path / "family", "--minutes", "1", "--out", tmp_path / "two"]
+    finish(torchrun(*arguments, *(word for text in sizes for word in ("--set", text))))
+    one = harmonium.train(tmp_path / "family", overrides=[*sizes, "train.threads=1"], minutes=1)
+    two = Run.load(tmp_path / "two")
+    assert one.selection.settings | {"train.threads": None} == two.selection.settings | {"train.threads": None}
+    assert [trial.mrr for trial in one.selection.trials] == pytest.approx([trial.mrr for trial in two.selection.trials])
+    assert len(one.grammar.rules) > 0
+    for name, tensor in one.grammar.rules.to_tensors().items():
+        torch.testing.assert_close(two.grammar.rules.to_tensors()[name], tensor)
+    torch.testing.assert_close(two.grammar.weights.by_slot, one.grammar.weights.by_slot, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(two.final.entity, one.final.entity, rtol=1e-2, atol=1e-2)
+    assert two.evaluation.metrics == pytest.approx(one.evaluation.metrics, rel=1e-3)
+    out, _ = finish(torchrun("complete", tmp_path / "two", "--top", "5", "--format", "jsonl"))
+    listed = [json.loads(line) for line in out.splitlines()]
+    alone = harmonium.complete(two, top=5)
+    assert [(row["head"], row["relation"], row["tail"]) for row in listed] == [
+        (fact.head, fact.relation, fact.tail) for fact in alone
+    ]
+
+
 def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -180,7 +217,7 @@ def test_processes_with_different_settings_are_refused(tmp_path: Path) -> None:
 # Without processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 7, DRAWN_ROWS, 2 * DRAWN_ROWS + 5])
+@pytest.mark.parametrize("n", [1, 7, ROWS_PER_DRAW, 2 * ROWS_PER_DRAW + 5])
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("is_xavier", [False, True])
 def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: int, is_xavier: bool) -> None:

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from harmonium.analysis.neighbours import Guise
+from harmonium.analysis.neighbours import Guise, guise_of
 from harmonium.data.compressed import create_file
-from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
-from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 
 if TYPE_CHECKING:
     from harmonium.analysis.explain import Explanation
     from harmonium.answers.calibration.hidden_facts import HiddenFacts
     from harmonium.answers.classify import Classification
+    from harmonium.answers.open_run import OpenRun
     from harmonium.evaluation.metrics import Ranks
     from harmonium.run.run import History
 
@@ -82,8 +81,7 @@ def legend(axes: Any) -> None:
 
 @torch.no_grad()
 def guises_figure(
-    model: GradientGraph,
-    graph: Graph,
+    opened: OpenRun,
     triples: Sequence[Triples],
     path: Target,
     slot: Slot = Slot.HEAD,
@@ -91,16 +89,15 @@ def guises_figure(
     typed: bool = True,
 ) -> Target:
     """One entity in several facts, or several in one: composed vectors above, tokens below, known facts in green."""
-    n_spaces = 2 if isinstance(model.form, Harmony) else 1
-    figure = new_figure(4.2 * len(triples), 0.6 + 4 * n_spaces)
-    axes = figure.subplots(n_spaces, len(triples), squeeze=False)
+    figure = new_figure(4.2 * len(triples), 8.6)
+    axes = figure.subplots(2, len(triples), squeeze=False)
     for column, triple in enumerate(triples):
-        guise = Guise(model, graph, triple, slot, typed)
+        guise = guise_of(opened, triple, slot, typed)
         for row, (space, vectors) in enumerate(guise.spaces.items()):
             _draw_map(axes[row, column], guise, vectors, count)
             axes[row, column].set_ylabel(f"nearest by {space} vector" if column == 0 else "")
         axes[0, column].set_title("\n".join(textwrap.wrap(", ".join(guise.title), 52)), fontsize=10, parse_math=False)
-    names = ", ".join(dict.fromkeys(graph.entities.name(int(triple[slot])) for triple in triples))
+    names = ", ".join(dict.fromkeys(opened.graph.entities.name(int(triple[slot])) for triple in triples))
     title = f"The guises of {names}: green triplets are known facts; the {count} nearest are numbered (rank as answer)"
     figure.suptitle("\n".join(textwrap.wrap(title, 40 * len(triples) + 10)), parse_math=False)
     return save(figure, path)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from numpy import broadcast_shapes  # torch.broadcast_shapes imports sympy, half a second
 from torch import Tensor
 
 from harmonium.data.graph import Graph
@@ -96,7 +97,7 @@ class Influence:
 
     def score_gradients(self, ids: Mapping[Slot, Tensor], entity: int) -> Tensor:
         """(b, m, dim): gradients in an entity's vector of the scores of triples, ids (b, m) or (b, 1) in each slot."""
-        shape, entities = torch.broadcast_shapes(*(column.shape for column in ids.values())), self.scorer.entities
+        shape, entities = broadcast_shapes(*(column.shape for column in ids.values())), self.scorer.entities
         relation, rows = self.scorer.relations[ids[Slot.RELATION]], {slot: entities[ids[slot]] for slot in ENDS}
         varied = [slot for slot in ENDS if (ids[slot] == entity).any()]
         if not varied:

@@ -1,4 +1,4 @@
-"""The nearest triplets to one when one slot changes, by composed vector and by token; or the nearest entities.
+"""The nearest triplets to one when one slot changes, by composed vector and by token.
 
 A guise is an entity as it appears in one triple, among the entities that could take its place: that of Switzerland in
 (Switzerland, official language, French) stands among the triplets (e, official language, French). Tokens differ by S times
@@ -10,56 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmonium.analysis.entity_tokens import RIDGE, entity_tokens
+from harmonium.answers.open_run import OpenRun
+from harmonium.answers.tokens import FAITHFULNESS, TokenSpace
 from harmonium.data.graph import Graph
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import HarmoniumError, whole_number
+from harmonium.errors import HarmoniumError
 from harmonium.evaluation.ranking import rank
 from harmonium.model.gradient_graph import GradientGraph
 from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer
-from harmonium.run.run import Run
 from harmonium.runtime.displayed import Line, Part, Styled, Table, one_line
 from harmonium.runtime.frames import Tabular
-
-
-def neighbours(
-    run: Run | str | Path,
-    head: str,
-    relation: str,
-    tail: str,
-    *,
-    slot: str = "head",
-    top: int = 5,
-    typed: bool = True,
-    of: str = "triplets",
-    ridge: float = RIDGE,
-) -> Neighbourhood | EntityNeighbourhood:
-    """The `top` nearest triplets to one when one slot changes, by composed vector and by token.
-
-    `typed`: only entities seen in that slot of the relation. `of="entities"`: the entity vectors nearest to the entity's
-    and to its token in the triplet (entity_tokens.py, where `ridge` is explained).
-
-    >>> harmonium.neighbours("runs/demo", "Switzerland", "official language", "French")
-    """
-    run, top = Run.of(run), whole_number("top", top, least=1)
-    if slot not in ("head", "tail"):
-        raise HarmoniumError(f"neighbourhoods change the head or the tail, not '{slot}'")
-    if of not in ("triplets", "entities"):
-        raise HarmoniumError(f"neighbourhoods are of triplets or of entities, not of '{of}'")
-    if not ridge > 0:
-        raise HarmoniumError(f"ridge must be positive, not {ridge}: the slot map may have no inverse")
-    triple = run.graph.triple(head, relation, tail)
-    if of == "entities":
-        return entity_neighbours(run.model, run.graph, triple, Slot(slot), top, typed, ridge)
-    return nearest_triples(run.model, run.graph, triple, Slot(slot), top, typed)
 
 
 @dataclass(frozen=True)
@@ -104,37 +71,6 @@ class Neighbourhood(Tabular):
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class EntityNeighbourhood(Tabular):
-    """The entities nearest to one, and to its token in a triple."""
-
-    triple: tuple[str, str, str]
-    slot: Slot
-    entity: list[Neighbour]
-    token: list[Neighbour]
-    residual: float
-    condition: float
-    ridge: float
-
-    def __repr__(self) -> str:
-        return one_line(self, *self.triple, f"entities near the {self.slot}: {_names(self.token)}")
-
-    @property
-    def columns(self) -> dict[str, list[Neighbour]]:
-        return {"nearest to the entity": self.entity, "nearest to its token": self.token}
-
-    def display(self) -> Iterator[Part]:
-        details = f"ridge {self.ridge:g}, condition {self.condition:.3g}"
-        note = f"the entity's token leaves {self.residual:.0%} of mu - x uncomposed ({details})"
-        return _display(self.triple, self.slot, self.columns, note)
-
-    def records(self) -> list[dict[str, Any]]:
-        return _records(entity=self.entity, token=self.token)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def _display(
     triple: tuple[str, str, str], slot: Slot, columns: dict[str, list[Neighbour]], note: str
 ) -> Iterator[Part]:
@@ -172,29 +108,13 @@ def nearest_triples(
     model: GradientGraph, graph: Graph, triple: Triples, slot: Slot = Slot.HEAD, count: int = 5, typed: bool = True
 ) -> Neighbourhood:
     """The `count` nearest triplets to a triple (one row) when `slot` changes."""
-    guise = Guise(model, graph, triple, slot, typed)
-    nearest = {space: guise.nearest(vectors, count) for space, vectors in guise.spaces.items()}
-    is_fact, entity_rank = bool(guise.is_fact[guise.is_entity]), guise.ranks(triple[slot])[0]
-    return Neighbourhood(guise.title, slot, nearest["composed"], nearest.get("token", []), is_fact, entity_rank)
+    return Guise(model, graph, triple, slot, typed).neighbourhood(count)
 
 
-@torch.no_grad()
-def entity_neighbours(
-    model: GradientGraph,
-    graph: Graph,
-    triple: Triples,
-    slot: Slot = Slot.HEAD,
-    count: int = 5,
-    typed: bool = True,
-    ridge: float = RIDGE,
-) -> EntityNeighbourhood:
-    """The `count` entities nearest to an entity and to its token in this triple."""
-    guise = Guise(model, graph, triple, slot, typed)
-    token = entity_tokens(model, triple, slot, ridge)
-    vectors = guise.scorer.entities[guise.candidates].double()
-    near_entity, near_token = guise.nearest(vectors, count), guise.nearest(vectors, count, token.vectors)
-    trust = token.residual.item(), token.condition.item()
-    return EntityNeighbourhood(guise.title, slot, near_entity, near_token, *trust, ridge)
+def guise_of(opened: OpenRun, triple: Triples, slot: Slot = Slot.HEAD, typed: bool = True) -> Guise:
+    """A guise in an opened run: its tokens are those of W where the model was trained with one, as in the paper."""
+    space = None if isinstance(opened.model.form, Harmony) else opened.tokens
+    return Guise(opened.model, opened.graph, triple, slot, typed, space)
 
 
 @dataclass(frozen=True)
@@ -206,6 +126,8 @@ class Guise:
     triple: Triples  # one row
     slot: Slot = Slot.HEAD
     typed: bool = True  # candidates: only entities seen in that slot of the relation, in any split
+    space: TokenSpace | None = None  # of tokens with a truth unit; None: those of the model's W, if it has one
+    faithfulness: float = FAITHFULNESS  # of the space
 
     def __post_init__(self) -> None:
         if self.slot is Slot.RELATION:
@@ -245,7 +167,10 @@ class Guise:
 
     @property
     def spaces(self) -> dict[str, Tensor]:
-        """(n, dim): composed vectors and, for a Gradient Graph, tokens up to a common shift."""
+        """(n, dim): composed vectors and tokens, these up to a common shift; a plain model without a space has no tokens."""
+        if self.space is not None:
+            role = self.space.role(self.slot, self.triple, self.candidates, self.is_fact)
+            return {"composed": role.composed, "token": role.tokens(self.faithfulness)}
         if isinstance(self.model.form, Harmony):
             return {"composed": self.composed, "token": self.composed @ self.model.form.token_map()}
         return {"composed": self.composed}
@@ -277,3 +202,10 @@ class Guise:
         is_fact = self.is_fact[nearest.indices].tolist()
         rows = zip(entities.tolist(), nearest.values.tolist(), is_fact, self.ranks(entities), strict=True)
         return [Neighbour(names.ids[entity], names.name(entity), *rest) for entity, *rest in rows]
+
+    @torch.no_grad()
+    def neighbourhood(self, count: int = 5) -> Neighbourhood:
+        """The nearest candidates in each space."""
+        nearest = {space: self.nearest(vectors, count) for space, vectors in self.spaces.items()}
+        is_fact, entity_rank = bool(self.is_fact[self.is_entity]), self.ranks(self.triple[self.slot])[0]
+        return Neighbourhood(self.title, self.slot, nearest["composed"], nearest.get("token", []), is_fact, entity_rank)

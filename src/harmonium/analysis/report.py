@@ -14,12 +14,13 @@ import torch
 from harmonium.analysis import figures
 from harmonium.analysis.doctor import rank_by_rules
 from harmonium.analysis.figures import inline_svg
-from harmonium.analysis.neighbours import nearest_triples
+from harmonium.analysis.neighbours import guise_of
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
+from harmonium.answers.open_run import open_run
 from harmonium.answers.prediction import identifiers
 from harmonium.config.settings import Config, EvaluateConfig, describe
 from harmonium.data.checks.diagnosis import diagnose
@@ -78,8 +79,8 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     values |= _missing_values(run, progress) | {"hidden": hidden}
     values |= {
         "figure_training": inline_svg("training", figures.training_figure, run.history, run.config.train.metric),
-        "figure_guises": inline_svg("guises", figures.guises_figure, run.model, run.graph, triples),
-        "neighbourhoods": [nearest_triples(run.model, run.graph, triple) for triple in triples],
+        "figure_guises": inline_svg("guises", figures.guises_figure, open_run(run), triples),
+        "neighbourhoods": [guise_of(open_run(run), triple).neighbourhood() for triple in triples],
         "figure_spectrum": _or_reason(lambda: inline_svg("spectrum", figures.spectrum_figure, run.model.harmony)),
     }
     parts: dict[str, tuple[Any, Callable[..., object]]] = {  # what it shows, or why it cannot be shown
@@ -239,6 +240,10 @@ def _settings(config: Config) -> list[dict[str, Any]]:
     return rows
 
 
+def _similar(folder: str, head: str, relation: str, tail: str) -> list[str]:
+    return ["similar", folder, head, "--as", f"{relation}={tail}"]
+
+
 def _commands(run: Run, limit: int, seed: int, triples: Sequence[Triples]) -> dict[str, list[str]]:
     """The commands that make the run and each number again."""
     folder = str(run.path or "RUN")
@@ -254,7 +259,7 @@ def _commands(run: Run, limit: int, seed: int, triples: Sequence[Triples]) -> di
         "classify": [["classify", folder, "--seed", str(seed)]],
         "calibrate": [["calibrate", folder]],
         "complete": [["complete", folder, "--top", str(MISSING)]],
-        "neighbours": [["neighbours", folder, *identifiers(run.graph, t.to_rows()[0].tolist())] for t in triples],
+        "similar": [_similar(folder, *identifiers(run.graph, t.to_rows()[0].tolist())) for t in triples],
     }
     if run.evaluation:
         defaults, chosen = vars(EvaluateConfig()), vars(run.evaluation.protocol)

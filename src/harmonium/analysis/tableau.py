@@ -9,7 +9,7 @@ says for itself has a column of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from string import ascii_uppercase
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from harmonium.answers.open_run import OpenRun
 from harmonium.answers.score import score_triples
 from harmonium.data.triples import Slot, Triples
+from harmonium.grammar.family import Family
 from harmonium.grammar.grammar import Contribution, Grammar
 from harmonium.grammar.paths import Paths
 from harmonium.grammar.walks import Body
@@ -30,25 +31,13 @@ PATH_COLUMNS = 3  # path rules with a column of their own
 COLUMNS = 6  # of constraints, so that the table fits a terminal
 NEGLIGIBLE = 0.02  # of the range of harmonies: constraints that differ less are added to the rest
 LEVEL = 1e-6  # difference of harmonies that decides nothing
-MEANINGS = {
-    "vectors": "how well the fact fits what training found in all facts (the vectors of its entities)",
-    "values": "what entities with the same facts have as an answer",
-    "neighbours": "what entities that share rare facts have as an answer",
-    "usual": "how usual the candidate is as an answer, and how well its other facts fit that role",
-    "names": "what the names have in common, or with names of known answers",
-    "itself": "the fact is known: what it says for itself, which all other columns leave out",
-    "paths": "all other path rules together",
-    "rest": "all other constraints together",
-}
-TITLES = {
-    "vectors": "patterns", "values": "values", "neighbours": "similar", "usual": "usual", "names": "names",
-    "itself": "itself", "paths": "paths", "rest": "rest",
-}  # fmt: skip
-
-COLUMN_WORDS = {  # of columns, in a sentence
-    "patterns": "learned patterns", "values": "values in common", "similar": "similar entities",
-    "usual": "how usual the answer is", "itself": "the known fact itself", "paths": "other paths",
-    "rest": "all other constraints together",
+OTHER_COLUMNS = {  # that are no family: title, in a sentence, and meaning
+    "vectors": ("patterns", "learned patterns", "how well it fits the patterns that training found in all facts together"),
+    "itself": (
+        "itself", "the known fact itself",
+        "the fact is known: what it says for itself, which all other columns leave out",
+    ),
+    "rest": ("rest", "all other constraints together", "all other constraints together"),
 }  # fmt: skip
 
 Names = tuple[str, str, str]
@@ -59,13 +48,17 @@ class Constraint:
     """A column."""
 
     title: str  # of the column
+    name: str  # in a sentence
     meaning: str
     family: str
 
-    @property
-    def name(self) -> str:
-        """In a sentence."""
-        return COLUMN_WORDS.get(self.title, self.title)
+    @classmethod
+    def of(cls, family: type[Family]) -> Constraint:
+        return cls(family.column, family.title, family.meaning, family.name)
+
+    @classmethod
+    def other(cls, name: str) -> Constraint:
+        return cls(*OTHER_COLUMNS[name], name)
 
 
 @dataclass(frozen=True)
@@ -231,8 +224,7 @@ def _columns(opened: OpenRun, grammar: Grammar, triples: Triples, hidden: int | 
         given, answer = np.array([head]), np.array([hidden])
         full, without = (grammar.symbolic_of(Slot.TAIL, relation, given, h)[0] for h in (None, answer))
         values = (full - without)[triples.tail.numpy()].tolist()
-        itself = Constraint(TITLES["itself"], MEANINGS["itself"], "itself")
-        columns.append(_Column(itself, tuple(Cell(value) for value in values)))
+        columns.append(_Column(Constraint.other("itself"), tuple(Cell(value) for value in values)))
     return columns
 
 
@@ -240,16 +232,14 @@ def _vectors(grammar: Grammar, triples: Triples) -> _Column:
     exact = grammar.vectors.exact_scores(Slot.TAIL, triples)
     scores = grammar.vectors.score_facts(Slot.TAIL, triples) if exact is None else exact.of_truth[0]
     values = (grammar.vector_weights(Slot.TAIL, triples).cpu() * scores.detach().double().cpu()).tolist()
-    return _Column(
-        Constraint(TITLES["vectors"], MEANINGS["vectors"], "vectors"), tuple(Cell(value) for value in values)
-    )
+    return _Column(Constraint.other("vectors"), tuple(Cell(value) for value in values))
 
 
 def _constraint(grammar: Grammar, parts: Sequence[Sequence[Contribution]]) -> Constraint:
     part = next(part for of_candidate in parts for part in of_candidate)
     family = next(family for family in grammar.families if family.name == part.family)
-    is_rule = bool(part.evidence.body)
-    return Constraint(TITLES[family.name], part.evidence.constraint if is_rule else MEANINGS[family.name], family.name)
+    column = Constraint.of(type(family))
+    return replace(column, meaning=part.evidence.constraint) if part.evidence.body else column
 
 
 def _how_often_right(grammar: Grammar, relation: int, body: Body) -> str:
@@ -269,15 +259,13 @@ def _cell(opened: OpenRun, parts: Sequence[Contribution]) -> Cell:
 def _by_importance(columns: Sequence[_Column], how_often_right: Callable[[Body], str]) -> list[_Column]:
     """The most important path rules named one by one, the rest of them added up; then the other families."""
     paths = sorted((c for c in columns if c.constraint.family == "paths"), key=lambda c: -c.spread)
-    named = [
-        _Column(
-            Constraint(f"path {letter}", f"{column.constraint.meaning}; {how_often_right(column.body)}", "paths"),
-            column.cells,
-        )
-        for letter, column in zip(ascii_uppercase, paths[:PATH_COLUMNS], strict=False)
-    ]
+    named = []
+    for letter, column in zip(ascii_uppercase, paths[:PATH_COLUMNS], strict=False):
+        meaning = f"{column.constraint.meaning}; {how_often_right(column.body)}"
+        title = f"path {letter}"
+        named.append(_Column(Constraint(title, title, meaning, Paths.name), column.cells))
     others = [c for c in columns if c.constraint.family != "paths"]
-    return [*others[:1], *named, *_sum("paths", paths[PATH_COLUMNS:]), *others[1:]]
+    return [*others[:1], *named, *_sum(Constraint.of(Paths), paths[PATH_COLUMNS:]), *others[1:]]
 
 
 def _merge_small(columns: Sequence[_Column]) -> list[_Column]:
@@ -286,10 +274,10 @@ def _merge_small(columns: Sequence[_Column]) -> list[_Column]:
     vectors, *others = columns
     ranked = sorted(others, key=lambda column: -column.spread)[: COLUMNS - 2]
     kept = [c for c in others if c in ranked and c.spread >= NEGLIGIBLE * range_of_harmonies]
-    return [vectors, *kept, *_sum("rest", [c for c in others if c not in kept])]
+    return [vectors, *kept, *_sum(Constraint.other("rest"), [c for c in others if c not in kept])]
 
 
-def _sum(family: str, columns: Sequence[_Column]) -> list[_Column]:
+def _sum(constraint: Constraint, columns: Sequence[_Column]) -> list[_Column]:
     """One column for several; none for none."""
     if not columns:
         return []
@@ -299,4 +287,4 @@ def _sum(family: str, columns: Sequence[_Column]) -> list[_Column]:
         texts = [text for cell in ordered for text in cell.texts]
         facts = dict.fromkeys(fact for cell in ordered for fact in cell.facts)
         cells.append(Cell(sum(cell.value for cell in of_candidate), tuple(texts), tuple(facts)))
-    return [_Column(Constraint(TITLES[family], MEANINGS[family], family), tuple(cells))]
+    return [_Column(constraint, tuple(cells))]

@@ -1,4 +1,4 @@
-"""Candidates for missing facts: the best new answers to the questions (head, relation, ?) and (?, relation, tail).
+"""Candidates for missing facts: the best new answers to the queries (head, relation, ?) and (?, relation, tail).
 
 All entities that could fill the head or the tail of a relation are asked (data/entity_types.py), one relation at a time:
 memory holds a block of scores and the candidates of one relation. What the regularities of the graph exclude is no
@@ -124,15 +124,15 @@ class CandidateSearch:
     ) -> CandidateFacts:
         """The candidates of one relation, by head and tail, at least `wanted` ones where there are as many.
 
-        With a `given` head or tail only the answers to its question are candidates.
+        With a `given` head or tail only the answers to its query are candidates.
         """
         if self.typed and not self.types.sizes[relation]:
             return CandidateFacts.cat([])
         search = _RelationSearch(self, relation, given)
         asked = [slot for slot in OTHER if given is None or given[0] is slot]
-        n_questions = sum(int(search.sides[slot].is_open.sum()) for slot in asked)
-        per_question = max(PER_QUERY, -(-2 * wanted // max(1, n_questions)))
-        pairs = [search.best_pairs(slot, per_question, progress) for slot in asked]
+        n_queries = sum(int(search.sides[slot].is_open.sum()) for slot in asked)
+        per_query = max(PER_QUERY, -(-2 * wanted // max(1, n_queries)))
+        pairs = [search.best_pairs(slot, per_query, progress) for slot in asked]
         return search.rate(torch.cat(pairs).unique())
 
     def rate(self, triples: Triples) -> CandidateFacts:
@@ -155,10 +155,10 @@ class CandidateSearch:
 
 @dataclass(frozen=True)
 class _Side:
-    """The entities of one slot of a relation. Each of them gives a question that asks for the other slot."""
+    """The entities of one slot of a relation. Each of them gives a query that asks for the other slot."""
 
     types: SlotTypes
-    n_answers: Tensor  # (m,): known answers to the question of each entity
+    n_answers: Tensor  # (m,): known answers to the query of each entity
     is_open: Tensor  # (m,) bool: whether each may be in a missing fact
 
     @property
@@ -190,7 +190,7 @@ class _RelationSearch:
         entities = {slot: side.entities for slot, side in self.sides.items()}
         keep = given is None and facts is None
         self.scores = {
-            slot: _QuestionScores(search, relation, slot, entities, keep, self.n_typed[OTHER[slot]]) for slot in OTHER
+            slot: _QueryScores(search, relation, slot, entities, keep, self.n_typed[OTHER[slot]]) for slot in OTHER
         }
 
     def _types(self) -> dict[Slot, SlotTypes]:
@@ -237,7 +237,7 @@ class _RelationSearch:
 
     def _side(self, slot: Slot, types: SlotTypes) -> _Side:
         open_slot, traits = OTHER[slot], self.search.traits
-        row, _ = self.search.known[open_slot].of(self._questions(types.entities))
+        row, _ = self.search.known[open_slot].of(self._queries(types.entities))
         n_answers = row.bincount(minlength=len(types.entities))
         is_open = n_answers == 0
         if not traits.has_one_answer(open_slot)[self.relation] and not (self.search.only_empty and slot is Slot.HEAD):
@@ -246,11 +246,11 @@ class _RelationSearch:
             is_open &= types.entities == self.given[1]
         return _Side(types, n_answers, is_open)
 
-    def _questions(self, entities: Tensor) -> Triples:
+    def _queries(self, entities: Tensor) -> Triples:
         return Triples(entities, torch.full_like(entities, self.relation), entities)
 
     def best_pairs(self, slot: Slot, count: int, progress: Progress | None) -> Tensor:
-        """The best new answers to the questions of one side, as pairs."""
+        """The best new answers to the queries of one side, as pairs."""
         side, other = self.sides[slot], self.sides[OTHER[slot]]
         column = torch.full((self.search.types.n_entities,), -1)  # of each entity among the answers
         column[other.entities] = torch.arange(len(other.entities))
@@ -264,17 +264,17 @@ class _RelationSearch:
                 scores.masked_fill_(is_closed, -torch.inf)
             best = top_columns(scores, count)  # (rows, count)
             is_new = scores.gather(1, best) > -torch.inf
-            question, answer = rows[:, None].expand_as(best)[is_new], best[is_new]
-            head, tail = (question, answer) if slot is Slot.HEAD else (answer, question)
+            query, answer = rows[:, None].expand_as(best)[is_new], best[is_new]
+            head, tail = (query, answer) if slot is Slot.HEAD else (answer, query)
             pairs.append(head * self.n_tails + tail)
             if progress:
                 progress(len(rows))
         return torch.cat(pairs)
 
     def _excluded(self, slot: Slot, entities: Tensor) -> tuple[Tensor, Tensor]:
-        """(row, entity) of answers to the questions of some entities: known, known to be false, and unusual loops."""
-        questions = self._questions(entities)
-        pairs = [index[OTHER[slot]].of(questions) for index in (self.search.known, self.search.rejected)]
+        """(row, entity) of answers to the queries of some entities: known, known to be false, and unusual loops."""
+        queries = self._queries(entities)
+        pairs = [index[OTHER[slot]].of(queries) for index in (self.search.known, self.search.rejected)]
         row, answer = (torch.cat(columns) for columns in zip(*pairs, strict=True))
         if self.search.types.has_loops[self.relation]:
             return row, answer
@@ -337,8 +337,8 @@ def _mean(facts: CandidateFacts, reversed: CandidateFacts) -> CandidateFacts:
     return CandidateFacts(facts.triples, facts.scores, features)
 
 
-class _QuestionScores:
-    """The scores of the answers to all questions of one side of a relation; they may be kept if these are few."""
+class _QueryScores:
+    """The scores of the answers to all queries of one side of a relation; they may be kept if these are few."""
 
     def __init__(
         self,
@@ -356,15 +356,15 @@ class _QuestionScores:
         self.are_kept = keep and len(self.given) * len(self.answers) <= MAX_KEPT
 
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Some rows (b,) of the questions, and the scores (b, answers), which the caller may change."""
+        """Some rows (b,) of the queries, and the scores (b, answers), which the caller may change."""
         for block in rows.split(self.rows_per_block) if len(rows) else ():
             yield block, self._kept[block] if self.are_kept else self._compute(block)
 
     @torch.no_grad()
     def _compute(self, rows: Tensor) -> Tensor:
         given = self.given[rows]
-        questions = Triples(given, torch.full_like(given, self.relation), given)
-        return self.scorer.score_slot(self.open_slot, questions, self.answers)
+        queries = Triples(given, torch.full_like(given, self.relation), given)
+        return self.scorer.score_slot(self.open_slot, queries, self.answers)
 
     @cached_property
     def _kept(self) -> Tensor:
@@ -372,7 +372,7 @@ class _QuestionScores:
         return torch.cat([self._compute(rows) for rows in torch.arange(len(self.given)).split(self.rows_per_block)])
 
     def rate(self, given: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) twice: the score of each answer (a column) to its question (a row), and its log-odds by the softmax."""
+        """(n,) twice: the score of each answer (a column) to its query (a row), and its log-odds by the softmax."""
         order = given.argsort(stable=True)
         ascending = given[order]
         scores, log_normaliser = torch.empty(len(given)).double(), torch.empty(len(given)).double()
@@ -403,9 +403,9 @@ def top_columns(scores: Tensor, count: int) -> Tensor:
 
 
 def one_per_slot(facts: CandidateFacts, log_odds: Tensor, traits: RelationTraits) -> Tensor:
-    """(n,) bool: the candidates that may be listed together, chosen by falling log-odds.
+    """(n,) bool: the candidates that may be listed together, chosen in descending order of log-odds.
 
-    Where a question has one answer, a candidate is not listed beside a better one that answers the same question. Of a
+    Where a query has one answer, a candidate is not listed beside a better one that answers the same query. Of a
     symmetric relation that has one answer each entity is in one fact, as head or tail.
     """
     triples, listed = facts.triples, torch.zeros(len(facts), dtype=torch.bool)
@@ -420,14 +420,14 @@ def one_per_slot(facts: CandidateFacts, log_odds: Tensor, traits: RelationTraits
 
 
 def _question_keys(triples: Triples, traits: RelationTraits) -> Tensor:
-    """(n, 2): a number for the question of the head and one for that of the tail; unique where it has many answers."""
+    """(n, 2): a number for the query of the head and one for that of the tail; unique where it has many answers."""
     n, size = len(triples), int(torch.cat([triples.head, triples.tail, torch.zeros(1)]).max()) + 1
     keys = []
     for column, (slot, open_slot) in enumerate(OTHER.items()):
         side = torch.where(traits.symmetric[triples.relation], 0, column)
-        question = (2 * triples.relation + side) * size + triples[slot]
+        query = (2 * triples.relation + side) * size + triples[slot]
         has_one = traits.has_one_answer(open_slot)[triples.relation]
-        keys.append(torch.where(has_one, question, -1 - column * n - torch.arange(n)))
+        keys.append(torch.where(has_one, query, -1 - column * n - torch.arange(n)))
     return torch.stack(keys, dim=1)
 
 

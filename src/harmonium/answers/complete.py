@@ -79,12 +79,12 @@ def complete(
         raise HarmoniumError(f"a precision is a share between 0 and 1, such as 0.9, not {precision!r}")
     wanted = (DEFAULT_TOP if precision is None else LONGEST) if top is None else top
     allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
-    opened = open_run(
-        open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
-    )
-    run, names = opened.run, [relation] if isinstance(relation, str) else relation
-    relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
     with distributed.process_group() as world:
+        opened = open_run(
+            open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
+        )
+        run, names = opened.run, [relation] if isinstance(relation, str) else relation
+        relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
         calibration = run_on_main(world, lambda: opened.fact_calibration(progress))
         if calibration is None and precision is not None:
             raise HarmoniumError(
@@ -226,7 +226,7 @@ def find_missing(
 
 
 def best_of(parts: Sequence[tuple[CandidateFacts, Tensor]], count: int) -> tuple[CandidateFacts, Tensor]:
-    """The best of all parts with their log-odds, or other values, by falling value; ties by relation, head and tail."""
+    """The best of all parts with their log-odds, or other values, descending; ties by relation, head and tail."""
     facts, log_odds = CandidateFacts.cat([part for part, _ in parts]), torch.cat([odds for _, odds in parts])
     order = torch.arange(len(facts))
     for column in (facts.triples.tail, facts.triples.head, facts.triples.relation, -log_odds):

@@ -26,6 +26,7 @@ from harmonium.answers.candidate_facts import CandidateSearch, Progress
 from harmonium.answers.conflicts import Conflicts
 from harmonium.answers.reasons import Evidence
 from harmonium.answers.relation_traits import FUNCTIONAL, RelationTraits, false_answers
+from harmonium.answers.tokens import TokenSpace, truth_unit_for
 from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.index import KnownAnswers
@@ -80,6 +81,11 @@ class OpenRun:
     def held_out_scorer(self) -> Scorer:
         """What has learned from train facts alone: probabilities are fitted to what it says of held-out facts."""
         return self.run.held_out_scorer().prepare()
+
+    @cached_property
+    def tokens(self) -> TokenSpace:
+        """Entities as they appear in facts."""
+        return TokenSpace(self.vectors, self.scorer, truth_unit_for(self.run, self.held_out_scorer))
 
     @property
     def grammar(self) -> Grammar | None:

@@ -1,16 +1,18 @@
 """Queries by name: a fact of which one slot is open, or two."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harmonium.answers.prediction import vocabulary
 from harmonium.data.graph import Graph
-from harmonium.data.tables.columns import COLUMNS
-from harmonium.data.tables.fact_file import FactReader
-from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
+
+if TYPE_CHECKING:
+    from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
 
 WHOLE = "; `score` rates whole facts"
 
@@ -54,6 +56,9 @@ def _query(graph: Graph, names: Mapping[Slot, Any], ids: Sequence[int], row: int
 
 def read_queries(source: Any, graph: Graph, on_bad: OnBad | SkippedRows = "error", **options: Any) -> Iterator[Query]:
     """The queries of a file or a table of head, relation, tail (data/tables/fact_file.py), one of them empty or '?'."""
+    from harmonium.data.tables.columns import COLUMNS  # imports polars, which a query by name does not need
+    from harmonium.data.tables.fact_file import FactReader
+
     reader = FactReader(source, on_bad, **options)
     for number, (row, cells) in enumerate(reader.rows(may_be_open=True)):
         names = {column: None if cells[column] in ("", "?") else cells[column] for column in COLUMNS}

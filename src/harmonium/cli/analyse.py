@@ -1,4 +1,4 @@
-"""Commands that show what was learned: neighbours, explain, rules, report, serve."""
+"""Commands that show what was learned: similar, explain, rules, report, serve."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,52 +7,58 @@ from typing import TYPE_CHECKING, Annotated, cast
 import harmonium
 from harmonium.cli import console, options
 from harmonium.cli.commands import command
-from harmonium.cli.options import choice, flag, option
+from harmonium.cli.options import argument, flag, option
 from harmonium.cli.review import Judgements, QueueOrder, QueueSize, user_name
 from harmonium.errors import HarmoniumError
 
 if TYPE_CHECKING:
+    from harmonium.data.graph import Graph
     from harmonium.review.queue import Order
 
 
 @command("Analyse")
-def neighbours(
+def similar(
     run: options.RunFolder,
-    head: options.Head,
-    relation: options.Relation,
-    tail: options.Tail,
-    slot: Annotated[str, choice(("head", "tail"), "Slot whose entity varies.")] = "head",
-    top: options.NeighbourCount = 5,
-    typed: options.Typed = True,
-    of: Annotated[
-        str, choice(("triplets", "entities"), "Nearest triplets, or the entity vectors nearest to its token.")
-    ] = "triplets",
-    ridge: Annotated[
-        float, option("X", "With --of entities: how strongly the token is drawn to the entity's vector.")
-    ] = 0.01,
-    plot: options.Figure = None,
+    entity: Annotated[str, argument("NAME", "Entity whose like is sought.")],
+    role: Annotated[
+        str | None, option("RELATION=NAME", "As the head of the fact with this relation and tail.", "--as")
+    ] = None,
+    role_of_tail: Annotated[
+        str | None, option("RELATION=NAME", "As the tail of the fact with this relation and head.", "--as-tail")
+    ] = None,
+    top: Annotated[int, option("N", "Number of entities.", min=1)] = 10,
+    faithfulness: Annotated[
+        float, option("X", "lambda of tokens: inf counts likeness alone, a small one who plays the role.", "--lambda")
+    ] = 0.5,
     output_format: options.Format = "table",
 ) -> None:
-    """List the entities most similar to the head (or tail) of a fact, by composed vector and by token.
+    """List the entities most like one, in general or as it is in one fact, and what they share.
 
-    Similar in that fact: Switzerland has other neighbours as a country where
-    French is spoken than as one where German is (its guises).
+    As a country where French is spoken Switzerland has other neighbours than
+    as one where German is: these are its guises.
 
-    Example: harmonium neighbours runs/demo Switzerland "official language" French
+    Example: harmonium similar runs/demo Switzerland --as "official language=French"
     """
-    if plot and of == "entities":
-        raise HarmoniumError("--plot draws neighbourhoods of triplets only; remove it or say --of triplets")
     opened = harmonium.Run.load(run)
-    neighbourhood = harmonium.neighbours(
-        opened, head, relation, tail, slot=slot, top=top, typed=typed, of=of, ridge=ridge
-    )
-    if plot:
-        from harmonium.analysis.figures import guises_figure
-        from harmonium.data.triples import Slot
+    if role is not None and role_of_tail is not None:
+        raise HarmoniumError("give --as or --as-tail, not both: an entity is the head or the tail of the fact")
+    fact: dict[str, str] = {}
+    if role is not None:
+        fact = dict(zip(("relation", "tail"), split_role(role, opened.graph), strict=True))
+    if role_of_tail is not None:
+        fact = dict(zip(("relation", "head"), split_role(role_of_tail, opened.graph), strict=True))
+    result = harmonium.similar(opened, entity, **fact, top=top, faithfulness=faithfulness)
+    console.output(result, output_format)
 
-        triple = opened.graph.triple(head, relation, tail)
-        guises_figure(opened.model, opened.graph, [triple], plot, Slot(slot), top, typed)
-    console.output(neighbourhood, output_format)
+
+def split_role(text: str, graph: "Graph") -> tuple[str, str]:
+    """The relation and the other end in `RELATION=ENTITY`; names may contain the sign too."""
+    parts = text.split("=")
+    splits = [("=".join(parts[:n]), "=".join(parts[n:])) for n in range(1, len(parts))]
+    if not splits:
+        raise HarmoniumError(f"a role is RELATION=ENTITY, such as 'official language=French', not '{text}'")
+    names = {*graph.relations.ids, *graph.relations.names}
+    return next((split for split in splits if split[0] in names), splits[0])
 
 
 @command("Analyse")

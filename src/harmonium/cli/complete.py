@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import harmonium
 from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
+from harmonium.cli.opening import open_or_train
 from harmonium.cli.options import argument, flag, option
 from harmonium.cli.reading import reads_graph
 from harmonium.runtime import torchrun
 
 if TYPE_CHECKING:
     from harmonium.answers.prediction import Prediction
-    from harmonium.data.graph import Graph
     from harmonium.run.run import Run
     from harmonium.runtime.frames import ResultList
-    from harmonium.training.state import Progress
 
 SHOWN = 10  # facts shown of a list that is written to a file
 
@@ -76,7 +73,7 @@ def complete(
     from harmonium.data.formats.neo4j.address import is_neo4j
 
     check_target(to, out)
-    opened = _open_or_train(
+    opened = open_or_train(
         graph_or_run,
         output_format != "table",
         preset=preset,
@@ -127,35 +124,6 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
         console.say(f"{skipped:,} rows of the data were skipped; `harmonium info {run.path}` says why", "yellow")
     if run.path is not None:
         console.say(f"run folder: {run.path}")
-
-
-def _open_or_train(source: str, quiet: bool, **options: Any) -> Run:
-    """The run of a graph, or a new one; what is done is shown unless only the facts are to be printed."""
-    from harmonium.answers.open_or_train import Steps, open_or_train
-
-    class Shown(Steps):
-        @contextmanager
-        def reading(self) -> Iterator[None]:
-            console.download(source)
-            with console.bar(f"reading {source}"):
-                yield
-
-        def training(self) -> AbstractContextManager[Callable[[Progress], None]]:
-            return console.training_bar()
-
-        def has_read(self, graph: Graph) -> None:
-            if not quiet:
-                console.show(display.reading(source, graph))
-
-        def uses_again(self, run: Run) -> None:
-            if not quiet:
-                console.say(f"{run.path} was trained on the same facts and is used again; --overwrite trains anew")
-
-        def has_trained(self, run: Run) -> None:
-            if not quiet:
-                console.show([*run.display_training(), *run.display_metrics()])
-
-    return open_or_train(source, tell=Shown(), **options)
 
 
 def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command `demo`: train on the embedded graph, find missing facts, predict by name, and look at an entity's guises."""
+"""The command `demo`: train on the embedded graph, find missing facts, weigh an answer, look at an entity's guises."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ SETTINGS = [  # of the preset fast, fixed so that the result does not depend on 
     "train.loss=full",
     "train.batch_size=113",
     "train.epochs=15",
-    "train.harmony=after",
     "train.constraints=true",
     "train.last_training=true",
 ]
-QUERIES = [(None, "official language", "German"), ("North Macedonia", "borders", None)]
-GUISES = [("Switzerland", "official language", language) for language in ("German", "French", "Italian")]
+TABLEAU = ("Zambia", "official language", "English")
+ROLES = ("German", "French", "Italian")  # official languages of Switzerland
 MISSING = 12
 
 
@@ -29,12 +28,16 @@ def demo(
     out: Annotated[Path, option("RUN", "Run folder to write; an earlier demo there is replaced.")] = Path("runs/demo"),
     seed: options.Seed = 0,
 ) -> None:
-    """Train on atlas, an embedded graph of the world, in about half a minute, and show what was learned.
+    """Train on atlas, an embedded graph of the world, in about a minute, and show what it says.
+
+    What is missing, why an answer is the best one, and who is like whom.
 
     Example: harmonium demo --out runs/demo
     """
     from harmonium.analysis.figures import guises_figure
+    from harmonium.analysis.tableau import build_tableau
     from harmonium.answers.calibration.hidden_facts import find_hidden
+    from harmonium.answers.open_run import open_run
     from harmonium.evaluation.evaluation import evaluate_scorer
     from harmonium.runtime.folders import reserve
 
@@ -49,23 +52,26 @@ def demo(
         run = harmonium.train(
             "atlas", "fast", out, overrides=[*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
         )
+    opened = open_run(run)
     vectors = evaluate_scorer(run.model, run.graph, run.config.evaluate)
     console.show(
         [*display.model(run), *run.display_training(), *run.display_metrics({"vectors alone": vectors.metrics})]
     )
-    console.say("Are its probabilities true? It lists what is missing without knowing the test facts:", "bold")
-    console.show(find_hidden(run).display())
     console.say(
-        "So atlas lacks little, and what is left is improbable. The best candidates, with their reasons:", "bold"
+        "What is missing? First how complete atlas is, and whether that is true of facts it has not seen:", "bold"
     )
+    console.show(find_hidden(run).display())
     with console.bar("finding missing facts") as advance:
         missing = harmonium.complete(run, top=MISSING, progress=advance)
-    console.show(display.missing(f"Missing from {graph.name}", missing))
-    for query in QUERIES:
-        console.show(harmonium.predict(run, *query, top=8))
-    for guise in GUISES:
-        console.show(harmonium.neighbours(run, *guise))
-    figure = out / "guises.png"
-    guises_figure(run.model, run.graph, [graph.triple(*guise) for guise in GUISES], figure)
+    console.show(display.missing(f"The most probable facts that {graph.name} lacks, each with its reason", missing))
+    console.say("Why is an answer the best one? Candidates in rows, what speaks for them in columns:", "bold")
+    if (tableau := build_tableau(opened, run.graph.triple(*TABLEAU))) is not None:
+        console.show(tableau)
+    console.say("Who is like an entity depends on the fact that it is looked at in (its guises):", "bold")
+    for language in ROLES:
+        console.show(harmonium.similar(run, "Switzerland", "official language", language, top=5))
+    figure = guises_figure(
+        opened, [run.graph.triple("Switzerland", "official language", each) for each in ROLES], out / "guises.png"
+    )
     console.say(f"run folder: {out}    figure: {figure}", "bold")
     console.say(f"next: harmonium complete {out} --only-empty")

@@ -135,10 +135,12 @@ def neighbours(
 
     Example: harmonium paper neighbours runs/demo
     """
+    from harmonium.analysis.neighbours import nearest_triples
     from harmonium.paper.guises import guises
 
     opened = harmonium.Run.load(run)
-    near = [harmonium.neighbours(opened, *fact, top=top, typed=typed) for fact in guises(opened.graph)]
+    graph, facts = opened.graph, guises(opened.graph)
+    near = [nearest_triples(opened.model, graph, graph.triple(*fact), count=top, typed=typed) for fact in facts]
     console.output(
         near,
         output_format,

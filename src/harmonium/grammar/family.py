@@ -6,8 +6,9 @@ each constraint support and how strongly (`strengths`), what does it say in word
 does that rest (`evidence`), and what of it has to be stored beside the facts (`to_tensors`). How much a constraint counts
 is learned for all families together (`grammar/learn.py`).
 
-A new family is one file: subclass `Family`, declare `name`, `title` and `constraints`, write `strengths` and `evidence`, and
-add it to `FAMILIES` in grammar/grammar.py. `tests/grammar/test_families.py` checks the laws that every family obeys.
+A new family is one file: subclass `Family`, declare its words, write `over`, `strengths` and `evidence`, and add it to
+`FAMILIES` in grammar/parameters.py; CONTRIBUTING.md has one as an example. `tests/grammar/` checks the laws that every
+family obeys.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harmonium.data.triples import Slot
+
+if TYPE_CHECKING:
+    from harmonium.grammar.known_facts import KnownFacts
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -45,12 +49,26 @@ def readable(relation: str) -> str:
     return (re.split(r"[/#]", relation.rstrip("/#"))[-1].replace("_", " ") or relation) if is_path else relation
 
 
+def columns_of(candidates: Ids, n_entities: int) -> Ids:
+    """(n_entities,): the column of each entity among the candidates; -1: none."""
+    columns = np.full(n_entities, -1)
+    columns[candidates] = np.arange(len(candidates))
+    return columns
+
+
 class Family(ABC):
     """Constraints of one kind over the facts of one graph."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]  # in tables
+    name: ClassVar[str]  # as `evaluate --without` takes it
+    column: ClassVar[str]  # in a tableau: one short word
+    title: ClassVar[str]  # in a sentence: "decided by values in common"
+    meaning: ClassVar[str]  # what it is, for people who have never heard of it
     constraints: ClassVar[tuple[str, ...]]  # a title for each
+
+    @classmethod
+    @abstractmethod
+    def over(cls, known: KnownFacts) -> Self:
+        """The family over the facts of a graph."""
 
     @abstractmethod
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
@@ -60,6 +78,13 @@ class Family(ABC):
         that answer is treated as absent, so that a known fact can be judged without itself. Strengths of a query do
         not depend on the other queries of the block.
         """
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        """The columns of some distinct candidates (c,) of `strengths`: (m, c) for each constraint, perhaps views of one row.
+
+        Override it where these cost less than all columns: listing missing facts asks for a tenth of all entities.
+        """
+        return [strengths[:, candidates] for strengths in self.strengths(slot, relation, given)]
 
     @abstractmethod
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:

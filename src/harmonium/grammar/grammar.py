@@ -20,7 +20,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Array, Evidence, Family, Ids
 from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.model.exact_scores import Comparison, ExactScores, Scores
-from harmonium.model.scoring import Scorer, of_candidates
+from harmonium.model.scoring import Scorer
 
 ENTITY_SLOTS = (Slot.HEAD, Slot.TAIL)
 OTHER_END = {Slot.HEAD: Slot.TAIL, Slot.TAIL: Slot.HEAD}
@@ -69,28 +69,41 @@ class Grammar(Scorer):
     def prepare(self) -> Grammar:
         return replace(self, vectors=self.vectors.prepare())
 
-    def symbolic(self, slot: Slot, queries: Triples) -> Tensor:
-        """(n, n_entities) float64: the harmony without the vectors."""
-        total = np.zeros((len(queries), self.n_entities))
+    def symbolic(self, slot: Slot, queries: Triples, candidates: Tensor | None = None) -> Tensor:
+        """(n, n_entities) float64: the harmony without the vectors; or (n, c) of the candidates (c,) alone."""
+        columns = None if candidates is None else candidates.cpu().numpy()
         given = queries[OTHER_END[slot]].cpu().numpy()
         relations = queries.relation.cpu().numpy()
-        for relation in np.unique(relations).tolist():
+        distinct = np.unique(relations).tolist()
+        if len(distinct) == 1:
+            return torch.from_numpy(self.symbolic_of(slot, distinct[0], given, candidates=columns))
+        total = np.zeros((len(queries), self.n_entities if columns is None else len(columns)))
+        for relation in distinct:
             rows = np.flatnonzero(relations == relation)
-            total[rows] = self.symbolic_of(slot, relation, given[rows])
+            total[rows] = self.symbolic_of(slot, relation, given[rows], candidates=columns)
         return torch.from_numpy(total)
 
-    def symbolic_of(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> Array:
-        """(m, n_entities): the same for queries of one relation, where facts may be hidden; blocks bound the memory."""
-        total = np.zeros((len(given), self.n_entities))
+    def symbolic_of(
+        self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None, candidates: Ids | None = None
+    ) -> Array:
+        """(m, n_entities or c): the same for queries of one relation; blocks bound the memory.
+
+        Facts may be hidden where all entities are candidates.
+        """
+        total = np.zeros((len(given), self.n_entities if candidates is None else len(candidates)))
         size = max(1, CELLS // self.n_entities)
         for start in range(0, len(given), size):
             rows = slice(start, start + size)
             for family, weights in self.weighted_families(slot, relation):
                 if not weights.any():
                     continue
-                strengths = family.strengths(slot, relation, given[rows], None if hidden is None else hidden[rows])
+                if candidates is None:
+                    strengths = family.strengths(slot, relation, given[rows], None if hidden is None else hidden[rows])
+                else:
+                    strengths = family.strengths_among(slot, relation, given[rows], candidates)
                 for weight, strength in zip(weights, strengths, strict=True):
-                    total[rows] += weight * strength
+                    if weight:
+                        total[rows] += weight * strength
         return total
 
     def vector_weights(self, slot: Slot, queries: Triples) -> Tensor:
@@ -110,7 +123,7 @@ class Grammar(Scorer):
         if slot is Slot.RELATION:
             return vectors
         weight = self.vector_weights(slot, queries).to(vectors.dtype)[:, None]
-        symbolic = of_candidates(self.symbolic(slot, queries), candidates)
+        symbolic = self.symbolic(slot, queries, candidates)
         return weight * vectors + symbolic.to(vectors.device, vectors.dtype)
 
     def score_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor]]:
@@ -185,11 +198,16 @@ class ExactHarmony(ExactScores):
     @cached_property
     def error_of_faster_scores(self) -> Tensor:
         errors = self.vectors.error_of_faster_scores
-        rounding = torch.finfo(torch.float32).eps * self.symbolic.abs().amax(1).to(errors.device)
+        rounding = torch.finfo(torch.float32).eps * self._largest.to(errors.device)
         return 2 * (self.weight.abs().to(errors.device) * errors + 2 * rounding)
 
     def _add(self, scores: Tensor, errors: Tensor, row: Tensor, candidate: Tensor) -> Scores:
         device, weight = scores.device, self.weight[row]
         symbolic = self.symbolic[row, candidate]
         total = weight.to(device) * scores + symbolic.to(device)
-        return total, 2 * weight.abs().to(device) * errors + ROUNDING * symbolic.abs().to(device)
+        return total, 2 * weight.abs().to(device) * errors + ROUNDING * self._largest[row].to(device)
+
+    @cached_property
+    def _largest(self) -> Tensor:
+        """(n,): the largest sum of constraints of each query: terms that cancel in one sum are about as large."""
+        return self.symbolic.abs().amax(1)

@@ -25,6 +25,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Family
 from harmonium.grammar.grammar import CELLS, ENTITY_SLOTS, OTHER_END, Weights
 from harmonium.model.scoring import Scorer
+from harmonium.runtime.distributed import World, run_on_main
 
 MAX_FACTS = 5000  # held-out facts that are used
 PREFERRED, SAMPLED = 20, 60  # candidates that each constraint ranks first, and others
@@ -49,16 +50,24 @@ class HeldOutQueries:
         facts: Triples,
         known: Sequence[str],
         progress: Callable[[int], None] | None = None,
+        world: World | None = None,
     ) -> HeldOutQueries:
-        """The queries of some facts; the answers of the splits `known` are no candidates."""
+        """The queries of some facts; the answers of the splits `known` are no candidates.
+
+        The processes of a `world` share the queries; the main one has all, the others only their own.
+        """
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        generator = torch.Generator().manual_seed(0)
-        vectors = vectors.prepare()
+        vectors, number = vectors.prepare(), 0
         for slot in ENTITY_SLOTS:
             index = graph.known_answers(slot, known)
             for relation in facts.relation.unique().tolist():
                 of_relation = facts[facts.relation == relation]
                 for queries in of_relation.chunks(max(1, CELLS // graph.n_entities)):
+                    number += 1
+                    if world is not None and number % world.size != world.rank:
+                        parts.append(_no_queries(families))
+                        continue
+                    generator = torch.Generator().manual_seed(number)
                     strengths = _all_strengths(vectors, families, slot, relation, queries)
                     row, answer = index.of(queries)
                     other = answer != queries[slot][row]
@@ -67,7 +76,21 @@ class HeldOutQueries:
                     parts.append((*selected, group))
                     if progress:
                         progress(len(queries))
+        if world is not None and (gathered := world.gather(parts)) is not None:
+            size = world.size
+            parts = [gathered[number % size][number - 1] for number in range(1, len(parts) + 1)]
         return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _no_queries(families: Sequence[Family]) -> tuple[Tensor, Tensor, Tensor]:
+    k = 1 + sum(len(family.constraints) for family in families)
+    width = _width(k)
+    return torch.empty(0, width, k), torch.empty(0, width), torch.empty(0, dtype=torch.int64)
+
+
+def _width(k: int) -> int:
+    """Candidates that are kept of a query, at most: the truth, those that a constraint ranks first, and a sample."""
+    return k * PREFERRED + SAMPLED + 1
 
 
 @torch.no_grad()
@@ -106,7 +129,7 @@ def _select(
     order = (chosen.float() * 2 + is_drawn.float()).topk(width)
     ids = torch.cat([truth[:, None], order.indices], dim=1)
     weights = torch.where(order.values == 2, 0.0, torch.where(order.values == 1, log_share[:, None], -torch.inf))
-    size = k * PREFERRED + SAMPLED + 1 - ids.shape[1]
+    size = _width(k) - ids.shape[1]
     ids, weights = _pad(ids, size, 0), _pad(torch.cat([torch.zeros(n, 1), weights], dim=1), size, -torch.inf)
     return strengths.gather(1, ids[..., None].expand(-1, -1, k)), weights
 
@@ -122,21 +145,30 @@ def learn_weights(
     held_out: Triples,
     known: Sequence[str] = ("train", "valid"),
     progress: Callable[[int], None] | None = None,
+    world: World | None = None,
 ) -> Weights:
-    """The weights under which held-out facts are most likely; families and vectors have seen none of them."""
+    """The weights under which held-out facts are most likely; families and vectors have seen none of them.
+
+    The processes of a `world` share the queries; the main one fits the weights.
+    """
     order = torch.randperm(len(held_out), generator=torch.Generator().manual_seed(0))
     sample = held_out[order[:MAX_FACTS].sort().values]
-    queries = HeldOutQueries.gather(vectors, families, graph, sample, known, progress)
+    queries = HeldOutQueries.gather(vectors, families, graph, sample, known, progress, world)
+    return run_on_main(world, lambda: _fit_weights(queries, families, graph.n_relations))
+
+
+def _fit_weights(queries: HeldOutQueries, families: Sequence[Family], n_relations: int) -> Weights:
+    """The weights of all families but those that explain too little."""
     kept = torch.ones(queries.strengths.shape[-1], dtype=torch.bool)
     columns, first = [], 1
     for family in families:
         columns.append(range(first, first + len(family.constraints)))
         first += len(family.constraints)
-    common, deviations, value = _fit(queries, kept, graph.n_relations)
+    common, deviations, value = _fit(queries, kept, n_relations)
     for of_family in sorted(columns, key=lambda c: float((common[list(c)].abs()).sum())):
         without = kept.clone()
         without[list(of_family)] = False
-        attempt = _fit(queries, without, graph.n_relations)
+        attempt = _fit(queries, without, n_relations)
         if value - attempt[2] < math.log(len(queries.group)) / 2 * len(of_family):
             kept, (common, deviations, value) = without, attempt
     weights = (common + deviations).double()  # (n_relations, 2, k)

@@ -2,8 +2,10 @@
 
 Names are words (runs of letters or of digits, regardless of case and accents) and the first letters of long words, so that
 "Jordanian dinar" shares a stem with "Jordan". Constraints: rare words in common (a cosine of words weighted by rarity), the
-whole name of one inside the other (twice, for the two directions), and how the words of a name go with the slot, by naive
-Bayes over the names of known answers ("... hydroxide"). Where names say nothing, as identifiers do, all are zero.
+whole name of one inside the other (twice, for the two directions), how the words of a name go with the slot, by naive
+Bayes over the names of known answers ("... hydroxide"), and how often entities whose names share a word with that of the
+known one have the candidate ("Rubidium chromate" is a chromate salt as all chromates are). Where names say nothing, as
+identifiers do, all are zero.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import scipy.sparse as sp
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes, dense
-from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.confidence import Confidences
+from harmonium.grammar.family import UNCOUNTED, Array, Evidence, Family, Ids, columns_of
+from harmonium.grammar.known_facts import KnownFacts
 
 STEM = 4  # letters of a stem; only longer words have one
 COMMON = 0.1  # words in more than this share of all names are left out of comparisons
@@ -28,15 +32,25 @@ LIMIT = 7.0  # log-odds of the words of a name beyond which no more is said
 
 def words_of(name: str) -> list[str]:
     """The words of a name and the stems of the long ones, without case and accents."""
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    plain = name.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
     words = WORDS.findall(plain)
     return words + [word[:STEM] + "…" for word in words if len(word) > STEM and not word.isdigit()]
 
 
 class Names(Family):
     name = "names"
+    column = "names"
     title = "names"
-    constraints = ("rare words in common", "its name inside", "name inside its", "words of such names")
+    meaning = "what the names have in common, or with names of known answers"
+    constraints = (
+        "rare words in common", "its name inside", "name inside its", "words of such names", "entities with its words",
+    )  # fmt: skip
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Names:
+        return cls(known.attributes, known.graph.entities)
 
     def __init__(self, attributes: Attributes, entities: Vocabulary) -> None:
         self.attributes, self.entities = attributes, entities
@@ -62,6 +76,8 @@ class Names(Family):
         self.unit = (sp.diags(1 / np.maximum(norms, 1e-12)) @ rare).tocsr()
         self.transposed = self.unit.T.tocsr()
         self.words_transposed = matrix.T.tocsr()
+        self.confidences = Confidences(matrix[:, frequency >= 2].tocsr(), attributes)
+        self.repeated = np.flatnonzero(frequency >= 2)  # words of the columns of these
         self._fit = lru_cache(CACHED_RELATIONS)(self._fit_of_words)
 
     @property
@@ -97,10 +113,27 @@ class Names(Family):
         for array in (cosine, inside, contains):
             array[itself] = 0
         fit = np.repeat(self._fit(slot, relation)[None], len(given), axis=0)
-        return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit]
+        like = self.confidences.highest(slot, relation, given, np.arange(self.attributes.n_entities), hidden)
+        return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit, like]
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        if self.is_idle:
+            return [np.broadcast_to(0.0, (len(given), len(candidates))) for _ in self.constraints]
+        cosine = dense(self.unit[given] @ self.unit[candidates].T)
+        common = dense(self.words[given] @ self.words[candidates].T)
+        own, of_given = self.n_words[candidates], self.n_words[given][:, None]
+        inside, contains = (common >= own) & (own > 0), (common >= of_given) & (of_given > 0)
+        column = columns_of(candidates, self.attributes.n_entities)[given]
+        itself = np.flatnonzero(column >= 0), column[column >= 0]
+        for array in (cosine, inside, contains):
+            array[itself] = 0
+        fit = np.broadcast_to(self._fit(slot, relation)[candidates], cosine.shape)
+        like = self.confidences.highest(slot, relation, given, candidates)
+        return [cosine, inside.astype(np.float64), contains.astype(np.float64), fit, like]
 
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
-        values = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]))]
+        hiding = None if hidden is None else np.array([hidden])
+        values = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]), hiding)]
         first, second = self.entities.name(given), self.entities.name(answer)
         common = (self.words[[given]].multiply(self.words[[answer]])).tocsr().indices
         words = [self.vocabulary[word] for word in common]
@@ -111,6 +144,19 @@ class Names(Family):
             f"the name {second} is inside {first}",
             f"the name {first} is inside {second}",
             f"{second} is a name {'like' if values[3] > 0 else 'unlike'} those of known answers",
+            self._share(slot, relation, given, answer, hidden) if values[4] else "",
         )
         named = zip(self.constraints, texts, values, strict=True)
         return [Evidence(title, text, value) for title, text, value in named if value]
+
+    def conviction(self, slot: Slot, relation: int, evidence: Evidence) -> float:
+        return evidence.strength if evidence.constraint == self.constraints[-1] else UNCOUNTED
+
+    def _share(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None) -> str:
+        """How many entities that share a word with the known one have the candidate."""
+        shares = self.confidences.shares(slot, relation, given, answer, hidden)
+        if not shares:
+            return "no entity with a word of its name has it"
+        word, best = self.vocabulary[self.repeated[shares[0].trait]], shares[0]
+        having = "have this value" if slot is Slot.TAIL else "have this head"
+        return f"{best.count:,} of {best.of:,} entities with '{word}' in their name {having}"

@@ -15,6 +15,7 @@ from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.attributes import Attributes, dense
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.known_facts import KnownFacts
 
 SHARP = 2  # exponent of a cosine: near entities count more than many far ones
 SCALE = 10.0
@@ -24,8 +25,14 @@ NAMED = 3  # entities in a sentence
 
 class Neighbours(Family):
     name = "neighbours"
+    column = "similar"
     title = "similar entities"
+    meaning = "what entities that share rare facts have as an answer"
     constraints = ("similar entities",)
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Neighbours:
+        return cls(known.attributes, known.graph.entities)
 
     def __init__(self, attributes: Attributes, entities: Vocabulary) -> None:
         self.attributes, self.entities = attributes, entities
@@ -49,6 +56,16 @@ class Neighbours(Family):
         cosines = self.similarities(given) if hidden is None else self._without(slot, relation, given, hidden)
         cosines.data **= SHARP
         votes = dense(cosines @ self.attributes.answers(slot, relation))
+        return [np.log1p(SCALE * votes)]
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        answers = self.attributes.answers(slot, relation)
+        having = np.flatnonzero(np.diff(answers.indptr))  # only their cosines count
+        cosines = (self.unit[given] @ self.unit[having].T).tocsr()
+        row = np.repeat(np.arange(len(given)), np.diff(cosines.indptr))
+        cosines.data[having[cosines.indices] == given[row]] = 0.0
+        cosines.data **= SHARP
+        votes = dense(cosines @ answers[having][:, candidates])
         return [np.log1p(SCALE * votes)]
 
     def _without(self, slot: Slot, relation: int, given: Ids, hidden: Ids) -> sp.csr_matrix:

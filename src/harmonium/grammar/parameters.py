@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harmonium.data.entity_types import EntityTypes
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.errors import HarmoniumError
-from harmonium.grammar.attributes import Attributes
 from harmonium.grammar.family import Family
 from harmonium.grammar.further_answers import FurtherAnswers
 from harmonium.grammar.grammar import Grammar, Weights
+from harmonium.grammar.known_facts import KnownFacts
 from harmonium.grammar.names import Names
 from harmonium.grammar.neighbours import Neighbours
 from harmonium.grammar.path_rules import PathRules
@@ -32,21 +31,9 @@ FAMILIES: tuple[type[Family], ...] = (Paths, Values, Neighbours, Usual, Names)
 N_WEIGHTS = 1 + sum(len(family.constraints) for family in FAMILIES)
 
 
-def build_families(
-    graph: Graph, rules: PathRules, splits: Sequence[str] = SPLITS, attributes: Attributes | None = None
-) -> list[Family]:
-    """All families, in the order of FAMILIES, over the facts of some splits.
-
-    `rules` must walk over the same facts, and `attributes`, if given, be those of these facts.
-    """
-    attributes = attributes or Attributes.of(graph, splits)
-    return [
-        Paths(rules, graph.entities, graph.relations),
-        Values(attributes, graph.entities, graph.relations),
-        Neighbours(attributes, graph.entities),
-        Usual(attributes, EntityTypes.infer(graph, splits)),
-        Names(attributes, graph.entities),
-    ]
+def build_families(known: KnownFacts) -> list[Family]:
+    """All families, in the order of FAMILIES, over the facts of a graph."""
+    return [family.over(known) for family in FAMILIES]
 
 
 @dataclass(frozen=True)
@@ -67,11 +54,9 @@ class GrammarParameters:
             if family.name in without:
                 weights[..., first : first + len(family.constraints)] = 0
             first += len(family.constraints)
-        facts = graph.facts(splits)
-        walking = PathRules.from_tensors(self.rules.to_tensors(), facts, graph.n_entities, graph.n_relations)
-        attributes = Attributes.of(graph, splits)
-        families = build_families(graph, walking, splits, attributes)
-        return Grammar(vectors, families, Weights(weights), graph.n_entities, FurtherAnswers(attributes))
+        known = KnownFacts(graph, self.rules.on(graph.facts(splits), graph.n_entities), splits)
+        further = FurtherAnswers(known.attributes)
+        return Grammar(vectors, build_families(known), Weights(weights), graph.n_entities, further)
 
     def with_relations(self, count: int) -> GrammarParameters:
         """For a graph with more relations, or fewer (the last ones left out); new ones have the mean weights of all."""

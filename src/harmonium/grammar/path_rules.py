@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -23,10 +24,12 @@ from harmonium.grammar.path_bodies import find_bodies, longest_body
 from harmonium.grammar.path_weights import PathQueries
 from harmonium.grammar.walks import OTHER_END, Array, Body, BodyTree, Steps, steps_between, strength
 from harmonium.model.scoring import Scorer, of_candidates
+from harmonium.runtime.distributed import World
 
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
 NEGLIGIBLE = 1e-3  # weight
+KEPT_TREES = 64  # of relations asked last
 BUDGET = 3e9  # entities reached by rules from facts, unless told otherwise: minutes
 
 
@@ -62,6 +65,7 @@ class PathRules(Scorer):
     def __init__(self, steps: Steps, rules: Mapping[tuple[Slot, int], RelationRules]) -> None:
         self.steps = steps
         self.by_relation = dict(rules)  # by open slot and relation
+        self._tree = lru_cache(KEPT_TREES)(self._build_tree)
 
     @classmethod
     def learn(
@@ -73,8 +77,9 @@ class PathRules(Scorer):
         seed: int = 0,
         budget: float | None = None,
         progress: Callable[[int], None] | None = None,
+        world: World | None = None,
     ) -> PathRules:
-        """Path rules of all relations, for heads and tails.
+        """Path rules of all relations, for heads and tails. The processes of a `world` share the relations.
 
         `budget` bounds the work of fitting weights, in entities reached by a rule from a fact (some 100 ns each):
         relations share it by their sampled facts, and use fewer of these where walks are many. It is not a time, so the
@@ -85,12 +90,13 @@ class PathRules(Scorer):
         edges = steps_between(facts, n_relations)
         length = longest_body(facts, n_entities, n_relations)
         known = {slot: KnownAnswers.build(slot, facts, n_entities) for slot in OTHER_END}
-        draws, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         most_facts = _share(MAX_FACTS, n_relations)
         n_queries = 2 * int(facts.relation.bincount().clamp(max=most_facts).sum())
         per_query = (BUDGET if budget is None else budget) / max(1, n_queries)
         learned: dict[tuple[Slot, int], RelationRules] = {}
-        for relation in facts.relation.unique().tolist():
+        for relation in _relations_of(facts, world):
+            random = np.random.default_rng([seed, relation])  # what a relation draws does not depend on the others
+            draws = torch.Generator().manual_seed(int(random.integers(2**62)))
             of_relation = facts[facts.relation == relation]
             proper = of_relation[of_relation.head != of_relation.tail]
             sample = proper[torch.randperm(len(proper), generator=draws)[:most_facts]]
@@ -104,7 +110,12 @@ class PathRules(Scorer):
                     learned[slot, relation] = RelationRules([bodies[number] for number in kept], weights[kept])
             if progress:
                 progress(len(of_relation))
-        return cls(steps, learned)
+        if world is not None:
+            learned = {key: rules for part in world.all_gather(learned) for key, rules in part.items()}
+        return cls(steps, dict(sorted(learned.items(), key=lambda item: (item[0][1], item[0][0]))))
+
+    def _build_tree(self, slot: Slot, relation: int) -> BodyTree:
+        return BodyTree.of(self.steps.from_known_end(self.by_relation[slot, relation].bodies, slot))
 
     def __len__(self) -> int:
         return sum(len(rules.bodies) for rules in self.by_relation.values())
@@ -113,27 +124,37 @@ class PathRules(Scorer):
     def works_by_relation(self) -> bool:
         return True
 
-    def strengths(self, slot: Slot, relation: int, given: Tensor, hidden: Tensor | None = None) -> Array:
+    def strengths(
+        self,
+        slot: Slot,
+        relation: int,
+        given: Tensor,
+        hidden: Tensor | None = None,
+        candidates: Array | None = None,
+    ) -> Array:
         """(m, n_entities) float64: what the rules of a relation add up to for each entity in the open slot.
+
+        Or for the `candidates` (c,) alone.
 
         `hidden` (m,) are answers whose facts are not walked as first step: each row as if its fact were not known.
         """
         n = self.steps.n_entities
         rules = self.by_relation.get((slot, relation))
-        total = np.zeros((len(given), n))
+        width = n if candidates is None else len(candidates)
         if rules is None:
-            return total
+            return np.zeros((len(given), width))
         starts, inverse = given.numpy(), None
         if hidden is None:
             starts, inverse = np.unique(starts, return_inverse=True)
-        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        tree = self._tree(slot, relation)
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
-        sums = np.zeros((len(starts), n))
+        sums = np.zeros((len(starts), width))
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
             cell = np.concatenate([level.cell for level in reached])
             values = [rules.weights[level.rule] * strength(level.walks) for level in reached]
             size = (block.stop - block.start) * n
-            sums[block] = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            of_block = np.bincount(cell, np.concatenate(values), minlength=size).reshape(-1, n)
+            sums[block] = of_block if candidates is None else of_block[:, candidates]
         return sums if inverse is None else sums[inverse]
 
     def n_candidates(self, slot: Slot) -> int:
@@ -149,9 +170,9 @@ class PathRules(Scorer):
             scores[rows] = torch.from_numpy(self.strengths(slot, relation, given[rows]))
         return of_candidates(scores, candidates).to(queries.head.device)
 
-    def on(self, facts: Triples) -> PathRules:
-        """The same rules over other facts of the same entities and relations."""
-        steps = Steps.build(facts.positive(), self.steps.n_entities, self.steps.n_relations)
+    def on(self, facts: Triples, n_entities: int | None = None) -> PathRules:
+        """The same rules over other facts of the same relations, and the same entities or as many as are said."""
+        steps = Steps.build(facts.positive(), n_entities or self.steps.n_entities, self.steps.n_relations)
         return PathRules(steps, self.by_relation)
 
     def contributions(
@@ -164,7 +185,7 @@ class PathRules(Scorer):
         rules = self.by_relation.get((slot, relation))
         if rules is None:
             return []
-        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        tree = self._tree(slot, relation)
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), np.array([hidden]))
         ((_, reached),) = self.steps.count_walks(tree, np.array([given]), not_taken)
         parts: list[Contribution] = []
@@ -266,10 +287,11 @@ class PathRules(Scorer):
         """What `to_tensors` wrote, over facts; a ValueError if these are no rules of a graph of this size."""
         _check_tensors(tensors, n_relations)
         rules: dict[tuple[Slot, int], tuple[list[Body], list[float]]] = {}
-        columns = (tensors[name].tolist() for name in ("relation", "is_head", "body", "weight"))
-        for relation, is_head, body, weight in zip(*columns, strict=True):
+        columns = [tensors[name].tolist() for name in ("relation", "is_head", "body", "weight")]
+        lengths = (tensors["body"] >= 0).sum(1).tolist()
+        for relation, is_head, body, weight, length in zip(*columns, lengths, strict=True):
             bodies, weights = rules.setdefault((Slot.HEAD if is_head else Slot.TAIL, relation), ([], []))
-            bodies.append(tuple(step for step in body if step >= 0))
+            bodies.append(tuple(body[:length]))
             weights.append(weight)
         steps = Steps.build(facts.positive(), n_entities, n_relations)
         return cls(steps, {key: RelationRules(bodies, np.array(weights)) for key, (bodies, weights) in rules.items()})
@@ -298,6 +320,16 @@ def _check_tensors(tensors: Mapping[str, Tensor], n_relations: int) -> None:
         raise ValueError("path rules with a weight that is not finite")
     if len(torch.cat([tensors["is_head"][:, None].long(), relation[:, None], body], dim=1).unique(dim=0)) < len(body):
         raise ValueError("path rules that occur twice")
+
+
+def _relations_of(facts: Triples, world: World | None) -> list[int]:
+    """The relations of these facts; of several processes each has its share, dealt from the largest to the smallest."""
+    relations, counts = facts.relation.unique(return_counts=True)
+    if world is None:
+        found: list[int] = relations.tolist()
+        return found
+    dealt = relations[counts.argsort(descending=True, stable=True)][world.rank :: world.size]
+    return sorted(dealt.tolist())
 
 
 def _sorted(facts: Triples) -> Triples:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import sparse
 
 from harmonium.data.index import KnownAnswers
 from harmonium.data.triples import Triples
@@ -100,6 +100,8 @@ class PathQueries:
                 loss + PRIOR_PRECISION / 2 * float(weights @ weights),
                 slope.astype(np.float64) + PRIOR_PRECISION * weights,
             )
+
+        from scipy import optimize  # a third of a second, which answers need not wait for
 
         start = np.zeros(self.true.shape[1])
         options = {"maxiter": MAX_ITERATIONS}

@@ -11,6 +11,7 @@ import torch
 from harmonium.data.triples import Slot
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.grammar.family import Array, Evidence, Family, Ids, readable
+from harmonium.grammar.known_facts import KnownFacts
 from harmonium.grammar.path_rules import PathRules
 from harmonium.grammar.walks import Body
 
@@ -20,8 +21,14 @@ COUNTED = 4096  # rules whose counts are kept
 
 class Paths(Family):
     name = "paths"
-    title = "paths"
+    column = "paths"
+    title = "other paths"
+    meaning = "all other path rules together"
     constraints = ("paths",)
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Paths:
+        return cls(known.rules, known.graph.entities, known.graph.relations)
 
     def __init__(self, rules: PathRules, entities: Vocabulary, relations: Vocabulary) -> None:
         self.rules, self.entities, self.relations = rules, entities, relations
@@ -30,6 +37,9 @@ class Paths(Family):
     def strengths(self, slot: Slot, relation: int, given: Ids, hidden: Ids | None = None) -> list[Array]:
         answers = None if hidden is None else torch.from_numpy(hidden)
         return [self.rules.strengths(slot, relation, torch.from_numpy(given), answers)]
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        return [self.rules.strengths(slot, relation, torch.from_numpy(given), candidates=candidates)]
 
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         head, tail = (given, answer) if slot is Slot.TAIL else (answer, given)

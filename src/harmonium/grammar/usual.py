@@ -10,14 +10,21 @@ from harmonium.data.entity_types import EntityTypes
 from harmonium.data.triples import Slot
 from harmonium.grammar.attributes import CACHED_RELATIONS, Attributes
 from harmonium.grammar.family import Array, Evidence, Family, Ids
+from harmonium.grammar.known_facts import KnownFacts
 
 LIMIT = 7.0  # log-odds of roles beyond which no more is said
 
 
 class Usual(Family):
     name = "usual"
-    title = "usual value"
+    column = "usual"
+    title = "how usual the answer is"
+    meaning = "how usual the candidate is as an answer, and how well its other facts fit that role"
     constraints = ("usual value", "fills this slot", "fitting roles")
+
+    @classmethod
+    def over(cls, known: KnownFacts) -> Usual:
+        return cls(known.attributes, known.types)
 
     def __init__(self, attributes: Attributes, types: EntityTypes) -> None:
         self.attributes, self.types = attributes, types
@@ -37,6 +44,11 @@ class Usual(Family):
                 self.attributes.answers(slot, relation)[given.copy(), hidden.copy()]
             ).ravel()
         return [np.log1p(counts), (counts > 0).astype(np.float64), np.repeat(roles[None], len(given), axis=0)]
+
+    def strengths_among(self, slot: Slot, relation: int, given: Ids, candidates: Ids) -> list[Array]:
+        frequency, roles = (column[candidates] for column in self._slot(slot, relation))
+        columns = np.log1p(frequency), (frequency > 0).astype(np.float64), roles
+        return [np.broadcast_to(column, (len(given), len(candidates))) for column in columns]
 
     def evidence(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None = None) -> list[Evidence]:
         frequency, roles = self._slot(slot, relation)

@@ -11,10 +11,13 @@ g = (sum w_a) softmax - w. N multiplies vectors, never (rank, queries, candidate
 matrix products. Those tensors exist for one block of queries at a time; the products are kept for the backward pass where
 they are few and computed again otherwise. In training the operands of the products are bfloat16 where the hardware
 multiplies such numbers; their sums are float32, which a CPU rounds to bfloat16 as well.
+
+Where candidates are sharded over processes, each multiplies with its own: with its sum of exponentials Z_i its share of
+the softmax is the local one times Z_i / Z, and the processes exchange log Z_i and the true scores alone (`Shard`).
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,10 +26,33 @@ from torch.autograd.function import once_differentiable
 from harmonium.kernels import precision
 from harmonium.kernels.triton_backend import has_triton
 
-PRODUCTS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
-KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
-MANY_CANDIDATES = 1000  # products with fewer are as fast in float32 on a CPU
+PRODUCTS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}  # numbers in memory: 32 MB on a CPU, 1 GB on a GPU
+PRODUCTS_KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # for the backward pass; computing them again costs a third more
+MIN_ROUNDED_CANDIDATES = 1000  # with fewer, products in float32 are as fast on a CPU
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
+
+
+class Processes(Protocol):
+    """The processes that hold a shard of the candidates each (`runtime.distributed.World`)."""
+
+    @property
+    def size(self) -> int: ...
+
+    def sum_of_exponentials(self, logs: Tensor, summed: Tensor) -> tuple[Tensor, Tensor]:
+        """log(sum of exp(x)) of logs, and the sum of `summed`, over all processes."""
+
+
+class Shard(NamedTuple):
+    """Which candidates this process holds."""
+
+    offset: int  # number of the first one
+    n_candidates: int  # of all processes
+    processes: Processes
+
+    def local(self, target: Tensor, n_local: int) -> tuple[Tensor, Tensor]:
+        """Positions of the answers that this process holds, and their columns."""
+        held = ((target >= self.offset) & (target < self.offset + n_local)).nonzero()[:, 0]
+        return held, target[held] - self.offset
 
 
 def cross_entropy(
@@ -37,15 +63,19 @@ def cross_entropy(
     smoothing: float = 0.0,
     weights: Tensor | None = None,
     query_of: Tensor | None = None,
+    shard: Shard | None = None,
 ) -> Tensor:
     """The mean over answers; vectors (1 + rank, q, d), N (rank, rank), candidates (n, d), target (m,): the answers.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
-    answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
+    `smoothing` is the share of the target probability that is spread evenly over all candidates. The loss of an answer is
+    multiplied by its weight (m,), if there are weights. `query_of` (m,), ascending, is the query of each answer;
     by default answer and query have the same position.
+
+    With a `shard` the candidates are those of this process, and targets are numbers among all. The value is this process's
+    equal part of the loss, its gradients those through its own candidates: summed over the processes both are whole.
     """
     shares = vectors.new_full((len(target),), 1 / len(target)) if weights is None else weights / len(target)
-    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing, shares, query_of)  # type: ignore[no-untyped-call]
+    loss: Tensor = _CrossEntropy.apply(vectors, core, candidates, target, smoothing, shares, query_of, shard)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -60,29 +90,45 @@ class _CrossEntropy(torch.autograd.Function):
         smoothing: float,
         shares: Tensor,
         query_of: Tensor | None,
+        shard: Shard | None,
     ) -> Tensor:
-        dtype = operand_dtype(vectors, len(candidates))
-        operand = _pad_rows(candidates, dtype)
+        if shard is not None and query_of is None:
+            query_of = torch.arange(len(target), device=target.device)
+        dtype = operand_dtype(vectors, len(candidates) if shard is None else shard.n_candidates)
+        operand = _pad_rows(candidates, dtype) if shard is None else candidates.to(dtype)
         loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(vectors.shape[1])
         kept: list[Tensor] = []
-        keeps = vectors.shape[:2].numel() * len(operand) <= KEPT[vectors.device.type]
+        truth, mean = torch.zeros_like(loss), torch.zeros_like(log_normaliser)  # of a shard
+        keeps = vectors.shape[:2].numel() * len(operand) <= PRODUCTS_KEPT[vectors.device.type]
         for part in _query_blocks(vectors, len(operand)):
             answers, row = _answers_of(part, query_of)
             products = _multiply(vectors[:, part].to(dtype), operand)
-            loss[answers], log_normaliser[part] = score_rows(
-                products, core, target[answers], len(candidates), smoothing, row
-            )
+            if shard is None or row is None:
+                loss[answers], log_normaliser[part] = score_rows(
+                    products, core, target[answers], len(candidates), smoothing, row
+                )
+            else:
+                truth[answers], mean[part], log_normaliser[part] = score_shard(
+                    products, core, target[answers], len(candidates), row, shard
+                )
             if keeps:
                 kept.append(products)
+        mass = torch.ones_like(log_normaliser)  # share of each query's probability that these candidates have
+        if shard is not None:
+            total, summed = shard.processes.sum_of_exponentials(log_normaliser, torch.cat([truth, mean]))
+            truth, mean = summed.split([len(truth), len(mean)])
+            mass = (log_normaliser - total).exp()
+            loss = (total - smoothing * mean)[query_of] - (1 - smoothing) * truth
+            loss /= shard.processes.size
         ctx.smoothing, ctx.n_candidates = smoothing, len(candidates)
-        ctx.query_of = query_of
-        ctx.save_for_backward(vectors, core, operand, target, shares, log_normaliser, *kept)
+        ctx.query_of, ctx.shard = query_of, shard
+        ctx.save_for_backward(vectors, core, operand, target, shares, log_normaliser, mass, *kept)
         return loss @ shares
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None]:
-        vectors, core, operand, target, shares, log_normaliser, *kept = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        vectors, core, operand, target, shares, log_normaliser, mass, *kept = ctx.saved_tensors
         n, scale = ctx.n_candidates, g * shares
         mixed = mix_directions(core, vectors, operand.dtype)
         moments: list[Tensor] = []  # M, by blocks of queries
@@ -90,11 +136,26 @@ class _CrossEntropy(torch.autograd.Function):
         for number, part in enumerate(_query_blocks(vectors, len(operand))):
             answers, row = _answers_of(part, ctx.query_of)
             products = kept[number] if kept else _multiply(vectors[:, part].to(operand.dtype), operand)
-            if not kept:
-                score_rows(products, core, target[answers], n, ctx.smoothing, row)
-            weights = weigh_rows(
-                products, log_normaliser[part], target[answers], scale[answers], n, ctx.smoothing, operand.dtype, row
-            ).flatten(0, 1)  # G (1 + rank) * b rows
+            if ctx.shard is None or row is None:
+                if not kept:
+                    score_rows(products, core, target[answers], n, ctx.smoothing, row)
+                weights = weigh_rows(
+                    products,
+                    log_normaliser[part],
+                    target[answers],
+                    scale[answers],
+                    n,
+                    ctx.smoothing,
+                    operand.dtype,
+                    row,
+                )
+            else:
+                if not kept:
+                    score_shard(products, core, target[answers], n, row, ctx.shard)
+                weights = weigh_shard(
+                    products, mass[part], target[answers], scale[answers], ctx.smoothing, operand.dtype, row, ctx.shard
+                )
+            weights = weights.flatten(0, 1)  # G (1 + rank) * b rows
             moments.append(_matmul(weights, operand).view(len(vectors), -1, vectors.shape[-1]))
             if ctx.needs_input_grad[2]:
                 part_gradient = _matmul(weights.T, mixed[:, part].flatten(0, 1))
@@ -105,17 +166,14 @@ class _CrossEntropy(torch.autograd.Function):
             mix_directions(core, moment, moment.dtype),
             dcore,
             None if dcandidates is None else dcandidates[:n],
-            None,
-            None,
-            None,
-            None,
+            *[None] * 5,
         )
 
 
 def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
     """bfloat16 where the operands of products may be rounded and the device multiplies such numbers faster."""
     if not vectors.is_cuda:
-        return precision.operand_dtype(vectors) if n_candidates >= MANY_CANDIDATES else vectors.dtype
+        return precision.operand_dtype(vectors) if n_candidates >= MIN_ROUNDED_CANDIDATES else vectors.dtype
     rounds = vectors.dtype == torch.float32 and precision.may_round()
     return torch.bfloat16 if rounds else vectors.dtype
 
@@ -123,25 +181,50 @@ def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
 def score_rows(
     products: Tensor, core: Tensor, target: Tensor, n_candidates: int, smoothing: float, row: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each answer, and of each query the log of the sum of exponentials.
+    """The loss of each answer, and the log-normaliser (log of the sum of exponentials) of each query.
 
     What `weigh_rows` needs replaces products[0] of products (1 + rank, b, n), whose columns from n_candidates on are
-    padding. `row` is the query of each answer; default: that at its position.
+    padding. `row` is the query of each answer; default: the query at its position.
     """
     if row is None and products.is_cuda and products.dtype == torch.float32 and has_triton():
         from harmonium.kernels import triton_cross_entropy
 
         return triton_cross_entropy.score_rows(products, core, target, n_candidates, smoothing)
+    scores = _complete_scores(products, core)[:, :n_candidates]
+    truth = scores.gather(1, target[:, None])[:, 0] if row is None else scores[row, target]
+    mean = scores.mean(1) if smoothing else 0
+    log_normaliser = _exponentiate(scores)
+    shared = log_normaliser - smoothing * mean
+    return (shared if row is None else shared[row]) - (1 - smoothing) * truth, log_normaliser
+
+
+def score_shard(
+    products: Tensor, core: Tensor, target: Tensor, n_local: int, row: Tensor, shard: Shard
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of `score_rows` what one process knows: the scores of answers that it holds (others: 0), its part of each query's
+    mean score, and the log of its sum of exponentials.
+    """
+    scores = _complete_scores(products, core)[:, :n_local]
+    held, column = shard.local(target, n_local)
+    truth = scores.new_zeros(len(target)).index_copy_(0, held, scores[row[held], column])
+    mean = scores.sum(1) / shard.n_candidates
+    return truth, mean, _exponentiate(scores)
+
+
+def _complete_scores(products: Tensor, core: Tensor) -> Tensor:
+    """(b, n): the linear products plus the quadratic part, in place."""
     if len(products) > 1:
         directions = products[1:].flatten(1)
         products[0] += ((core @ directions) * directions).sum(0).view_as(products[0])
-    scores = products[0, :, :n_candidates]
-    truth = scores.gather(1, target[:, None])[:, 0] if row is None else scores[row, target]
-    mean = scores.mean(1) if smoothing else 0
+    return products[0]
+
+
+def _exponentiate(scores: Tensor) -> Tensor:
+    """(b,): the log of each row's sum of exponentials, which replace the scores, divided by that of the largest."""
+    if not scores.shape[1]:  # a process without candidates
+        return scores.new_full((len(scores),), -torch.inf)
     largest = scores.amax(1)
-    log_normaliser = scores.sub_(largest[:, None]).exp_().sum(1).log_().add_(largest)
-    shared = log_normaliser - smoothing * mean
-    return (shared if row is None else shared[row]) - (1 - smoothing) * truth, log_normaliser
+    return scores.sub_(largest[:, None]).exp_().sum(1).log_().add_(largest)
 
 
 def weigh_rows(
@@ -159,16 +242,43 @@ def weigh_rows(
         from harmonium.kernels import triton_cross_entropy
 
         return triton_cross_entropy.weigh_rows(products, log_normaliser, target, scale, n_candidates, smoothing, dtype)
-    g = products[0]  # exponentials, of which one is kept for both passes: the slowest thing here beside the products
+    g = products[0]  # exponentials, kept from the forward pass: besides the products they take the most time
     g[:, n_candidates:] = 0
     row = torch.arange(len(g), device=g.device) if row is None else row
-    total = scale.new_zeros(len(g)).index_add_(0, row, scale)[:, None]
-    g.mul_(total / g.sum(1, keepdim=True))
+    total = scale.new_zeros(len(g)).index_add_(0, row, scale)
+    g.mul_((total / g.sum(1))[:, None])
     if smoothing:
-        g[:, :n_candidates] -= total * (smoothing / n_candidates)
+        g[:, :n_candidates] -= total[:, None] * (smoothing / n_candidates)
     g.index_put_((row, target), (smoothing - 1) * scale, accumulate=True)
+    return _weigh_directions(products, dtype)
+
+
+def weigh_shard(
+    products: Tensor,
+    mass: Tensor,
+    target: Tensor,
+    scale: Tensor,
+    smoothing: float,
+    dtype: torch.dtype,
+    row: Tensor,
+    shard: Shard,
+) -> Tensor:
+    """`weigh_rows` of one process, whose candidates have the share `mass` (b,) of each query's probability."""
+    g = products[0]
+    total = scale.new_zeros(len(g)).index_add_(0, row, scale)
+    g.mul_((total * mass / g.sum(1))[:, None])
+    if smoothing:
+        g -= total[:, None] * (smoothing / shard.n_candidates)
+    held, column = shard.local(target, g.shape[1])
+    g.index_put_((row[held], column), (smoothing - 1) * scale[held], accumulate=True)
+    return _weigh_directions(products, dtype)
+
+
+def _weigh_directions(products: Tensor, dtype: torch.dtype) -> Tensor:
+    """G_k = g p_k from g in products[0] and the other products."""
     if len(products) == 1:
         return products.to(dtype)
+    g = products[0]
     weights = torch.empty_like(products, dtype=dtype)
     weights[0] = g
     torch.mul(products[1:], g, out=weights[1:])
@@ -184,7 +294,7 @@ def _query_blocks(vectors: Tensor, n_candidates: int) -> Iterator[slice]:
 
 
 def _answers_of(part: slice, query_of: Tensor | None) -> tuple[slice, Tensor | None]:
-    """The answers to a block of queries, and the query of each within the block; None: that at its position."""
+    """The answers to a block of queries, and the query of each within the block (None: the one at its position)."""
     if query_of is None:
         return part, None
     first, last = torch.searchsorted(query_of, torch.tensor([part.start, part.stop], device=query_of.device)).tolist()

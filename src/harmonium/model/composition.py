@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 import torch
+from numpy import broadcast_shapes  # torch.broadcast_shapes imports sympy, half a second
 from torch import Tensor
 
 from harmonium.data.triples import Slot
@@ -36,7 +37,7 @@ class Composition(ABC):
     name: ClassVar[str]
     is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
     by_relation: ClassVar[bool] = False  # whether its `product` is weighted by the relation
-    parts: ClassVar[int] = 1  # numbers in a coordinate: 2, d / 2 apart, where vectors are complex
+    parts: ClassVar[int] = 1  # numbers per coordinate: 2 (d / 2 apart) for complex vectors
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__).lower()
@@ -62,7 +63,7 @@ class Composition(ABC):
 
     def transpose(self, slot_map: SlotMap, cotangent: Tensor) -> Tensor:
         """T'v, the vector-Jacobian product of the formula; override it with a faster formula."""
-        shape = torch.broadcast_shapes(slot_map.zeros.shape[:-1], cotangent.shape[:-1])
+        shape = broadcast_shapes(slot_map.zeros.shape[:-1], cotangent.shape[:-1])
         composed, pull_back = torch.func.vjp(slot_map.apply, slot_map.zeros.expand(*shape, -1))[:2]
         pulled: Tensor = pull_back(cotangent.expand_as(composed))[0]
         return pulled
@@ -76,7 +77,7 @@ class Composition(ABC):
         return product.known.square() @ candidates.square().T if isinstance(product, ElementwiseProduct) else None
 
     def product(self, slot_map: SlotMap) -> Product | None:
-        """The slot map as a product with each candidate, which the fastest kernels need; None where it is not one."""
+        """The slot map as a product with each candidate, which the fastest kernels need; None if it is not one."""
         return None
 
     def dim(self, entity_dim: int, relation_dim: int) -> int:
@@ -84,7 +85,7 @@ class Composition(ABC):
         from harmonium.model.composition_check import compose
 
         self.check(entity_dim, relation_dim)
-        with torch.device("cpu"):  # where a model is only counted (the device "meta") too
+        with torch.device("cpu"):  # also if the model is on the device "meta", for counting parameters
             entity = torch.zeros(entity_dim)
             return compose(self, entity, torch.zeros(relation_dim), entity).shape[-1]
 
@@ -98,7 +99,7 @@ class SlotMap:
     first: Tensor  # (..., dim of its slot): the given vectors, in the order head, relation, tail
     second: Tensor  # (..., dim of its slot)
     slot_dim: int
-    relation_ids: Tensor | None = None  # (b,): which row of relation_table each query uses, where that is known
+    relation_ids: Tensor | None = None  # (b,): the row of relation_table that each query uses, if known
     relation_table: Tensor | None = None  # (n_relations, relation_dim)
     sorted_by_relation: bool = False
     mask: Tensor | None = None  # (..., dim): factors of the composed vector's coordinates (dropout)
@@ -114,7 +115,7 @@ class SlotMap:
         return composed if self.mask is None else composed * self.mask
 
     def beside_candidates(self) -> SlotMap:
-        """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
+        """This map with a candidate axis inserted: `apply` then takes (n, slot_dim) or (..., n, slot_dim)."""
         mask = None if self.mask is None else self.mask.unsqueeze(-2)
         return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2), mask=mask)
 
@@ -134,7 +135,7 @@ class SlotMap:
     @property
     def zeros(self) -> Tensor:
         """(..., slot_dim): the zero candidate of each query."""
-        shape = torch.broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
+        shape = broadcast_shapes(self.first.shape[:-1], self.second.shape[:-1])
         return self.first.new_zeros(*shape, self.slot_dim)
 
     @property
@@ -174,7 +175,7 @@ class SlotMap:
 
 
 def find_composition(name: str) -> Composition:
-    """A registered composition by name, in any case."""
+    """The registered composition of this name, regardless of case."""
     if name.lower() not in Composition.registry:
         near = get_close_matches(name.lower(), Composition.registry, n=1)
         hint = f", did you mean {near[0]}?" if near else ";"
@@ -298,14 +299,14 @@ class Concatenation(Composition):
     """x = [head, relation, tail]: affine in each slot. Only a quadratic form lets the three meet (the paper's appendix)."""
 
     def compose(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
+        shape = broadcast_shapes(head.shape[:-1], relation.shape[:-1], tail.shape[:-1])
         return torch.cat([vector.expand(*shape, -1) for vector in (head, relation, tail)], dim=-1)
 
     def norm_bound(self, slot_map: SlotMap, candidates: Tensor) -> Tensor:
         return candidates.square().sum(-1).expand(len(slot_map.first), -1)
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
-        """Any sizes go together."""
+        """Any combination of sizes is allowed."""
 
 
 class RescalProduct(Composition):
@@ -369,8 +370,8 @@ class Rescal(RescalProduct):
 class TripleCorrelation(Composition):
     """x_k = sum_ij head_i relation_j tail_(i+j+k), by FFT: the inverse of conj(F head) conj(F relation) F tail.
 
-    The circular correlation of all three, as the authors' code has it; its first coordinate is HolE's score. The sum
-    of x says little (it is the product of three sums), so start with model.initialisation=paper.
+    The circular correlation of all three, as in the authors' code; its first coordinate is HolE's score. The sum
+    of x is the product of three sums and ranks poorly, so start with model.initialisation=paper.
     """
 
     is_linear = True

@@ -18,7 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from harmonium.analysis.neighbours import neighbours
+from harmonium.analysis.neighbours import nearest_triples
 from harmonium.answers.classify import classify
 from harmonium.config.settings import Config, EvaluateConfig
 from harmonium.data.datasets import load, locate
@@ -254,7 +254,8 @@ def brief(record: Record) -> str:
 
 
 def neighbourhoods(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:
-    return {"neighbourhoods": [neighbours(run, *triple).to_json() for triple in guises(run.graph)]}
+    near = [nearest_triples(run.model, run.graph, run.graph.triple(*triple)) for triple in guises(run.graph)]
+    return {"neighbourhoods": [neighbourhood.to_json() for neighbourhood in near]}
 
 
 def density(run: Run, labelled: Path | None, device: str) -> dict[str, Any]:

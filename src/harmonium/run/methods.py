@@ -1,4 +1,4 @@
-"""Methods of a run: public functions whose first argument is a run, looked up when they are called.
+"""Methods of a run: public functions whose first argument is a run, looked up when called.
 
 `run.predict(...)` is `harmonium.predict(run, ...)`, with the same parameters, types and docstring. The functions belong to
 higher layers; docs/decisions/016-methods-of-a-run.md says why this module alone may reach them.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import harmonium
 
 NAMES = (
-    "classify", "complete", "diff", "evaluate", "explain", "export", "info", "neighbours", "predict", "report", "rules",
-    "score", "serve", "similar", "update",
+    "audit", "classify", "complete", "diff", "evaluate", "explain", "export", "info", "predict", "report",
+    "rules", "score", "serve", "similar", "update",
 )  # fmt: skip
 
 
@@ -30,9 +30,10 @@ class Method:
 
 
 class RunMethods:
-    """What can be asked of a run."""
+    """Mixin with the public functions that take a run as methods."""
 
     if TYPE_CHECKING:  # a function in a class is a method: type checkers know its parameters and results
+        audit = harmonium.audit
         classify = harmonium.classify
         complete = harmonium.complete
         diff = harmonium.diff
@@ -40,7 +41,6 @@ class RunMethods:
         explain = harmonium.explain
         export = harmonium.export
         info = harmonium.info
-        neighbours = harmonium.neighbours
         predict = harmonium.predict
         report = harmonium.report
         rules = harmonium.rules

@@ -1,4 +1,4 @@
-"""The explorer: every question that the page and the API can ask of one run."""
+"""The explorer: every query that the page and the API can ask of one run."""
 
 import shlex
 from collections.abc import Callable
@@ -55,7 +55,7 @@ MOST_INTERESTING, MOST_MISSING = 24, 50  # missing facts of all relations, and o
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
-    """One run, opened for questions. What is slow to make is made once, on first use or by `prepare`."""
+    """One run, opened for queries. What is slow to make is made once, on first use or by `prepare`."""
 
     run: Run
     missing_facts: dict[int | None, MissingFactList] = field(default_factory=dict)  # by relation; None: a choice of all
@@ -143,7 +143,7 @@ class Explorer:
         counts = graph.n_entities, graph.n_relations, len(graph.facts())
         return RunSummary(number, self.name, graph.name, self.run.config.model.composition, *counts, is_reviewed)
 
-    # Questions -------------------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
     def search(
         self,

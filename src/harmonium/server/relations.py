@@ -1,4 +1,4 @@
-"""The relations of a graph and its types, to search by."""
+"""Summaries of the relations and types of a graph, and search by them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ EXAMPLES_OF_RELATION = 3
 def summarise_relations(
     graph: Graph, names: GraphNames, traits: RelationTraits, complete: Mapping[str, str]
 ) -> list[RelationSummary]:
-    """All relations, those with most facts first; `complete` says how complete each is, by name."""
+    """All relations in descending order of facts; `complete` says how complete each is, by name."""
     facts, summaries = graph.facts(), []
     for relation in names.relations.by_count:
         of_relation = facts[facts.relation == relation]

@@ -1,8 +1,7 @@
-"""How far a training is, shown in a notebook by default."""
+"""Progress of a training, shown in notebooks by default."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -13,14 +12,27 @@ OnProgress = Callable[[Progress], None]
 
 
 def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgress | None:
-    """The function that is told of every step: the given one; by default a bar in a notebook, elsewhere none."""
+    """The callback for every step: the given one; by default a progress bar in notebooks and nothing elsewhere."""
     if progress is not None or not in_notebook():
         return progress or None
     bar = NotebookBar()
 
     def update(now: Progress) -> None:
-        loss = "" if math.isnan(now.loss) else f", loss {now.loss:.3f}"
-        best = f", best {now.metric} {now.best:.3f}" if now.best > -math.inf and now.stage == "training" else ""
-        bar.update(now.step, now.steps, f"{now.stage}: epoch {now.epoch}{loss}{best}")
+        bar.update(now.step, now.steps, f"{now.stage}: {now.state}")
 
     return update
+
+
+def stage_counter(report: OnProgress | None, stage: str, total: int, unit: str) -> Callable[[int], None] | None:
+    """A callback that takes the number of further items done (of `total`) and reports the sum; None without `report`."""
+    if report is None or not total:
+        return None
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done = min(done + count, total)
+        report(Progress(done, total, stage=stage, unit=unit))
+
+    advance(0)
+    return advance

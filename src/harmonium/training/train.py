@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +16,9 @@ from harmonium.data.datasets import read_graph
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import Options, split_keywords
 from harmonium.errors import HarmoniumError, out_of_memory_error
-from harmonium.evaluation.evaluation import evaluate_with_baselines
+from harmonium.evaluation.evaluation import EvaluationSummary, evaluate_with_baselines
 from harmonium.model.build import build_model
 from harmonium.model.gradient_graph import GradientGraph
-from harmonium.model.stretched_harmony import stretch_tokens
 from harmonium.run import checkpoint
 from harmonium.run.checkpoint import Checkpoints
 from harmonium.run.environment import environment
@@ -31,18 +29,19 @@ from harmonium.runtime.device import pick_device
 from harmonium.runtime.distributed import World, local_main_first, process_group, run_on_main
 from harmonium.runtime.folders import is_finished, is_unfinished, refuse_current_folder, remove_leftovers, reserve
 from harmonium.training.fit import fit
-from harmonium.training.harmony_fit import DEFAULT_RANK, fit_harmony
 from harmonium.training.initial_vectors import import_embeddings
-from harmonium.training.notebook_progress import OnProgress, training_progress
-from harmonium.training.search.search import most_seconds, select
-from harmonium.training.search.space import Search, for_vectors
+from harmonium.training.notebook_progress import OnProgress, stage_counter, training_progress
+from harmonium.training.search.search import TimeLimit, select
+from harmonium.training.search.space import Search
 from harmonium.training.setting_choices import check_choices
 from harmonium.training.tracking import Log, check_targets, tracking
 
 if TYPE_CHECKING:
     from harmonium.grammar.parameters import GrammarParameters
 
-DEFAULT = "best"  # the preset used where no settings are given
+DEFAULT = "best"  # the preset used if no settings are given
+LAST_TRAINING = "last training, on all facts"
+MIN_LAST_EPOCHS = 0.75  # share of the epochs of the last training; with fewer its vectors are worse than those before
 Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
 
 
@@ -76,7 +75,7 @@ def train(
     >>> run = harmonium.train("atlas", {"model.entity_dim": 32, "train": {"epochs": 20}})
     """
     reading, settings = split_keywords(keywords)
-    Options.of(reading)  # an error before the work
+    Options.of(reading)  # check them before the work begins
     if like is not None:
         if config is not None or preset is not None:
             raise HarmoniumError("give like=RUN or other settings, not both")
@@ -87,7 +86,7 @@ def train(
     if torchrun.rank():  # only the main process reports
         report, track = None, ()
     with process_group() as world:
-        chosen, search = read_recipe(base, given, alone=world is None)
+        chosen, search = read_recipe(base, given)
         if minutes is not None and search is None:
             raise HarmoniumError(
                 "a time budget (minutes) needs settings with a table [search], such as the preset best"
@@ -113,7 +112,7 @@ def resume(
     track: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
-    """Continue a training that was stopped or killed; on a CPU the result is the same to the byte.
+    """Continue a training that was stopped or killed; on a CPU the result is identical to that without interruption.
 
     Some settings, such as the learning rate, may change. A finished run is returned as it is.
 
@@ -145,23 +144,27 @@ def _train(
     report: OnProgress | None,
     track: Sequence[str],
 ) -> Run:
-    """Choose what is still to be chosen (the task), then train, evaluate and write."""
-    selection, limit = checkpoints.selection if checkpoints else None, None
+    """Do the pending search of settings (the task), if any; then train, evaluate and write the run."""
+    if world is not None:
+        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
+        shown = {"settings": replace(settings, data="").to_toml(), "search": str(task), "graph": graph.fingerprint()}
+        world.check_agreement(versions | shown)
+    selection, limit = checkpoints.selection if checkpoints else None, TimeLimit()
     if task is not None:
-        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report)
-        limit = most_seconds(selection)
+        settings, selection = select(settings, Search(**task.search), graph, task.fixed, task.minutes, report, world)
+        limit = TimeLimit.after(selection, settings)
         if checkpoints:
             checkpoints.decide(settings, selection)
     model = _build(settings, graph, world)
     if checkpoints:
         checkpoints.reserve_space(_model_bytes(model, settings), graph.n_relations)
     with tracking(track, settings) as log:
-        history = fit(model, graph, settings, report, log, checkpoints, limit)
-        return _finish(settings, graph, model, history, log, checkpoints, selection)
+        history = fit(model, graph, settings, report, log, checkpoints, limit.first_training)
+        return _finish(settings, graph, model, history, log, checkpoints, selection, limit, report)
 
 
 def settings_of_run(folder: Path) -> Path:
-    """The file of the settings with which a run was trained; training with them again gives the same model."""
+    """The settings file of a run; training with it again gives an equal model."""
     if not is_finished(folder):
         raise HarmoniumError(f"{folder} is not a finished run; `harmonium train` writes one")
     return folder / "config.toml"
@@ -170,10 +173,10 @@ def settings_of_run(folder: Path) -> Path:
 def given_settings(
     config: Base | Mapping[str, Any], preset: str | None, overrides: Overrides, settings: Mapping[str, Any]
 ) -> tuple[Base, dict[str, Any]]:
-    """What settings start from (default: None), and those given beside it, by their full names; the last one counts."""
+    """The base of the settings (None: the default), and overrides by full name; of repeated ones the last counts."""
     given: dict[str, Any] = {}
     if not isinstance(config, Config | Mapping | str | Path | None):
-        raise HarmoniumError(f"settings are a preset, a file, a Config or a dict, not a {type(config).__name__}")
+        raise HarmoniumError(f"settings must be a preset, a file, a Config or a dict, not a {type(config).__name__}")
     if isinstance(config, Mapping):
         given = full_keys(Config, config)
         config = None
@@ -182,17 +185,14 @@ def given_settings(
     return config or preset, given | full_keys(Config, overrides) | full_keys(Config, settings)
 
 
-def read_recipe(config: Base, overrides: Overrides, alone: bool = True) -> tuple[Config, Search | None]:
-    """Settings with overrides applied, and what may still be chosen; default: the preset best.
-
-    Several processes (not `alone`) do not search: by default they train the preset paper, whose loss can be distributed.
-    """
+def read_recipe(config: Base, overrides: Overrides) -> tuple[Config, Search | None]:
+    """Settings with overrides applied, and the search of further settings, if any; default: the preset best."""
     search = None
     if isinstance(config, Config):
         settings = Config.of(asdict(config), overrides)
     else:
-        config = config or (DEFAULT if alone else "paper")
-        settings, search = Config.read(config, overrides), Search.read(config) if alone else None
+        config = config or DEFAULT
+        settings, search = Config.read(config, overrides), Search.read(config)
     check_choices(settings)
     return settings, search
 
@@ -207,7 +207,7 @@ def load_graph(
 ) -> tuple[Config, Graph]:
     """The graph to train on, in canonical order, and the settings with its name.
 
-    Processes of a machine share what is downloaded.
+    Processes of one machine share downloads.
     """
     source = settings.data if data is None else data
     with local_main_first(world):
@@ -218,45 +218,25 @@ def load_graph(
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:
-    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it."""
+    """Whether a run folder has this training, finished or not, from before a restart by torchrun.
+
+    A finished one is recognised only if settings did not change: a search, or a fit of W, leaves others.
+    """
     with suppress(HarmoniumError, LookupError):
-        stored = checkpoint.settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
+        stored = checkpoint.given_settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
         return replace(stored, data=settings.data) == settings
     return False
 
 
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
-    """A new model, after a check that all processes are to train the same one."""
-    if world is not None:
-        if settings.model.harmony and settings.train.harmony != "joint":
-            raise HarmoniumError("several processes train W with the vectors; set train.harmony=joint")
-        versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
-        world.check_agreement(
-            {**versions, "settings": replace(settings, data="").to_toml(), "graph": graph.fingerprint()}
-        )
+    """Build a new model with untrained vectors."""
     try:
-        shape = for_vectors(settings).model
-        model = build_model(shape, graph.n_entities, graph.n_relations, settings.train.seed, world)
+        model = build_model(settings.model, graph.n_entities, graph.n_relations, settings.train.seed, world)
     except (RuntimeError, MemoryError) as error:
         raise out_of_memory_error(error, "lower model.entity_dim or model.rank") from error
     if settings.train.initial_vectors is not None:
         import_embeddings(model, graph, settings.train.initial_vectors)
     return model
-
-
-def add_harmony(model: GradientGraph, graph: Graph, settings: Config, history: History) -> tuple[Config, History]:
-    """Fit W and b to validation facts, and give the model the form; where it may stay plain, only if that is no better."""
-    if settings.train.harmony == "tokens":
-        model.form, model_settings = stretch_tokens(model, graph.train, settings.model)
-        summary = "W along b: scores as without W, tokens stretched along them"
-        return replace(settings, model=model_settings), replace(history, harmony={"summary": summary})
-    fitted = fit_harmony(model, graph, settings)
-    if fitted.preferred or settings.train.harmony == "after":
-        model.form = fitted.form
-        model_settings = fitted.settings
-    else:
-        model_settings = replace(settings.model, harmony=False)
-    return replace(settings, model=model_settings), replace(history, harmony=fitted.to_json())
 
 
 def _finish(
@@ -267,17 +247,22 @@ def _finish(
     log: Log | None,
     checkpoints: Checkpoints | None,
     selection: Selection | None,
+    limit: TimeLimit,
+    report: OnProgress | None,
 ) -> Run:
-    """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
+    """Build the run of a fitted model; the main process writes it in place of the checkpoints, if any."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
-    if settings.model.harmony and settings.train.harmony != "joint":
-        settings, history = add_harmony(model, graph, settings, history)
-    world = model.cpu().world
-    grammar = _learn_constraints(model, graph, settings) if world is None else None
+    world = model.world
+    if world is not None and (settings.train.constraints or settings.train.last_training):
+        model.cpu().gather_entities(everywhere=True)
+    model.cpu()
+    grammar = _learn_constraints(model, graph, settings, report, world)
     run = Run(settings, graph, model, history, environment=environment(device), selection=selection, grammar=grammar)
-    evaluation = evaluate_with_baselines(run.held_out_scorer(), graph, settings.evaluate)
-    final = _train_on_all(model, graph, settings, history) if world is None else None
-    run = replace(run, evaluation=evaluation, final=final)
+    evaluation = _evaluate(run, report, world)
+    if settings.train.last_training:
+        final, stopped = _train_on_all(model, graph, settings, history, limit, report, world)
+        run = replace(run, final=final, history=replace(history, stopped=stopped))
+    run = replace(run, evaluation=evaluation)
     model.gather_entities()
     if log and evaluation:
         log({"epoch": len(history.rows), evaluation.protocol.split: evaluation.metrics})
@@ -287,33 +272,59 @@ def _finish(
     return replace(run, path=run_on_main(world, lambda: checkpoints.write_run(save)))
 
 
-def _learn_constraints(model: GradientGraph, graph: Graph, settings: Config) -> GrammarParameters | None:
-    """The constraints beside the vectors, where they are asked for and facts are held out."""
+def _evaluate(run: Run, report: OnProgress | None, world: World | None) -> EvaluationSummary | None:
+    """Evaluate the scorer that has learned from train facts only."""
+    protocol, graph = run.config.evaluate, run.graph
+    n_facts = len(graph.splits[protocol.split]) or len(graph.valid)
+    n_queries = min(n_facts, protocol.sample or n_facts) * (2 if protocol.side == "both" else 1)
+    advance = stage_counter(report, "evaluating", n_queries, "queries")
+    return evaluate_with_baselines(run.held_out_scorer(), graph, protocol, progress=advance, world=world)
+
+
+def _learn_constraints(
+    model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None, world: World | None
+) -> GrammarParameters | None:
+    """The constraints beside the vectors, if the settings ask for them and facts are held out."""
     if not settings.train.constraints:
         return None
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
 
-    return learn_constraints(model, graph, seed=settings.train.seed)
+    train = settings.train
+    return learn_constraints(
+        model, graph, seed=train.seed, seconds=train.constraint_seconds, report=report, world=world
+    )
 
 
-def _train_on_all(model: GradientGraph, graph: Graph, settings: Config, history: History) -> GradientGraph | None:
-    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits."""
-    held_out = len(graph.valid) + len(graph.test)
-    if not settings.train.last_training or not held_out:
-        return None
+def _train_on_all(
+    model: GradientGraph,
+    graph: Graph,
+    settings: Config,
+    history: History,
+    limit: TimeLimit,
+    report: OnProgress | None,
+    world: World | None,
+) -> tuple[GradientGraph | None, str]:
+    """Train the model that answers queries: with equal settings, up to the best epoch, on the facts of all splits.
+
+    Returns it and how training ended. It is None if time ran out before most of the epochs were done.
+    """
+    if not len(graph.valid) + len(graph.test):
+        return None, history.stopped
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
-    final = _build(chosen, everything, None)
-    fit(final, everything, for_vectors(chosen))
-    final.form = deepcopy(model.form)
-    return final.cpu().eval()
+    final = _build(chosen, everything, world)
+    on_step = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
+    ended = fit(final, everything, chosen, on_step, most_seconds=limit.rest())
+    if len(ended.rows) < MIN_LAST_EPOCHS * epochs:
+        text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
+        return None, f"{history.stopped}; {text}"
+    final.cpu().gather_entities(everywhere=True)
+    return final.eval(), history.stopped
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
-    """Bytes of the parameters of the finished model, all shards of its vectors and a W still to be fitted included."""
+    """Bytes of the parameters of the finished model, including all shards of its vectors."""
     tables = model.n_entities * model.entity.shape[1] * model.entity.element_size()
     others = sum(p.numel() * p.element_size() for name, p in model.named_parameters() if name != "entity")
-    after = settings.model.harmony and settings.train.harmony != "joint"
-    rank = min(settings.model.rank or DEFAULT_RANK, model.form.dim)
-    return tables + others + (4 * rank * (model.form.dim + rank + 1) if after else 0)
+    return tables + others

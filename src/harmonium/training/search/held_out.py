@@ -16,8 +16,9 @@ from harmonium.data.split import hold_out
 from harmonium.data.triples import Triples
 from harmonium.evaluation.evaluation import draw_facts, evaluate_scorer
 from harmonium.model.build import build_model
+from harmonium.runtime.distributed import World
 from harmonium.training.fit import fit
-from harmonium.training.search.space import for_vectors, with_settings
+from harmonium.training.search.space import with_settings
 from harmonium.training.state import Progress
 
 MIN_HELD_OUT = 250  # facts that judge a trial; where validation has fewer, training facts are held out too
@@ -40,15 +41,19 @@ class HeldOut:
         device: torch.device,
         progress: Callable[[Progress], None] | None = None,
         at_half: Callable[[float], None] | None = None,
+        world: World | None = None,
     ) -> Tensor:
         """(2 n,): of the heads and the tails of the facts, under a model trained with these settings.
+
+        The processes of a `world` train it together, and all have the result.
 
         Where facts have weights they are multiplied by them, so that their mean is the weighted one. `at_half` is told
         the MRR after half of the epochs, and may raise an error to end a hopeless training.
         """
         half = math.ceil(config.train.epochs / 2)
-        config = with_settings(for_vectors(config), {"train.evaluate_every": half, "train.validation_triples": 10**6})
-        model = build_model(config.model, self.train.n_entities, self.train.n_relations, config.train.seed)
+        config = with_settings(config, {"train.evaluate_every": half, "train.validation_triples": 10**6})
+        shape = self.train.n_entities, self.train.n_relations
+        model = build_model(config.model, *shape, config.train.seed, world)
 
         def judge_half(row: dict[str, Any]) -> None:
             if at_half is not None and row["epoch"] == half < config.train.epochs:

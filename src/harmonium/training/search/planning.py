@@ -30,7 +30,6 @@ from harmonium.runtime.displayed import Displayed, Line, Part, Table, notes, one
 from harmonium.training.fit import validation_sample
 from harmonium.training.relative_weights import relative_weights
 from harmonium.training.search.cost import count_parameters, count_tables, free_memory, now, time_steps
-from harmonium.training.search.space import for_vectors
 from harmonium.training.state import TrainingState
 from harmonium.training.train import Base, given_settings, load_graph, read_settings
 
@@ -121,7 +120,7 @@ def plan(
     """
     reading, settings = split_keywords(keywords)
     base, given = given_settings(config, preset, overrides, settings)
-    config, graph = load_graph(for_vectors(read_settings(base, given)), data, reading=reading)
+    config, graph = load_graph(read_settings(base, given), data, reading=reading)
     return _plan(config, graph)
 
 

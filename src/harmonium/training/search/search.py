@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -25,19 +26,38 @@ from harmonium.data.graph import Graph
 from harmonium.errors import HarmoniumError
 from harmonium.run.selection import Selection, Trial
 from harmonium.runtime.device import pick_device, use_threads
+from harmonium.runtime.distributed import World, agreed, run_on_main
 from harmonium.training.search.held_out import MIN_HELD_OUT, HeldOut, held_out_parts, is_better
-from harmonium.training.search.sizes import FINAL_SHARE, Sizer
+from harmonium.training.search.sizes import FINAL_SHARE, Sizer, training_share
 from harmonium.training.search.space import Search, changed_settings, settings_by_key, show_value, with_settings
 from harmonium.training.state import Progress
 
 HOPELESS = 0.9  # of the MRR that the best trial had after half of its epochs: a trial below it is ended
 PATIENCE = 2  # times the budget, by the clock, after which search and training end early
 MIN_PATIENCE = 20.0  # seconds beyond a small budget
+SHARED_STEP = 0.02  # nominal seconds of a step from which several processes train a trial together
 
 
-def most_seconds(selection: Selection) -> float:
-    """The time by the clock that the final training may take after the search."""
-    return _patience(60 * selection.minutes) - selection.seconds
+@dataclass(frozen=True)
+class TimeLimit:
+    """How long trainings may take by the clock, so that all ends within twice the budget on a slow or busy machine.
+
+    Both end normally on a machine that is half as fast as the nominal one.
+    """
+
+    first_training: float | None = None  # seconds; None: no limit
+    end: float | None = None  # by time.perf_counter()
+
+    @classmethod
+    def after(cls, selection: Selection, settings: Config) -> TimeLimit:
+        """What the search has left over."""
+        rest = max(_patience(60 * selection.minutes) - selection.seconds, MIN_PATIENCE)
+        share = training_share(settings)
+        return cls(max(share * rest, MIN_PATIENCE), time.perf_counter() + rest)
+
+    def rest(self) -> float | None:
+        """Seconds that are left."""
+        return None if self.end is None else max(0.0, self.end - time.perf_counter())
 
 
 def _patience(seconds: float) -> float:
@@ -52,8 +72,13 @@ def select(
     fixed: Sequence[str] = (),
     minutes: float | None = None,
     progress: Callable[[Progress], None] | None = None,
+    world: World | None = None,
 ) -> tuple[Config, Selection]:
-    """The settings of the final training, and how they were chosen; settings named in `fixed` stay as they are."""
+    """The settings of the final training, and how they were chosen; settings named in `fixed` stay as they are.
+
+    The processes of a `world` make the same decisions. They train trials together where steps are long, and otherwise the
+    main one does alone: what a short step exchanges costs more than it gains.
+    """
     if minutes is not None and not (isinstance(minutes, Real) and 0 <= minutes < math.inf):
         raise HarmoniumError(f"the time budget is a number of minutes from 0, not {minutes!r}")
     search.check(config)
@@ -63,22 +88,29 @@ def select(
     minutes = float(search.minutes[device.type] if minutes is None else minutes)
     sizer = Sizer(search, graph, frozenset(fixed), device, 60 * minutes)
     start, reasons = sizer.fit_to_graph(config)
-    trials = Trials(start, sizer, progress)
+    trials = Trials(start, sizer, progress, world)
     if search.choices:
         reasons += trials.run()
     chosen, size_reasons = sizer.final_size(trials.config, trials.work)
     settings, seconds = changed_settings(chosen, Config()), time.perf_counter() - started
     held_out = sum(len(part.facts) for part in trials.parts)
     reasons += size_reasons
-    return chosen, Selection(settings, reasons, trials.done, trials.size, held_out, minutes, seconds)
+    selection = Selection(settings, reasons, trials.done, trials.size, held_out, minutes, seconds)
+    return (chosen, selection) if world is None else world.broadcast((chosen, selection))  # machines differ in memory
 
 
 class Trials:
     """The trials of one search: the best settings so far, and the work that was done."""
 
-    def __init__(self, start: Config, sizer: Sizer, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        start: Config,
+        sizer: Sizer,
+        progress: Callable[[Progress], None] | None = None,
+        world: World | None = None,
+    ) -> None:
         self.start = self.config = start
-        self.sizer, self.progress = sizer, progress
+        self.sizer, self.progress, self.world = sizer, progress, world
         self.parts: list[HeldOut] = []
         self.size: dict[str, Any] = {}  # the settings in which trials differ from the final training
         self.done: list[Trial] = []
@@ -86,6 +118,7 @@ class Trials:
         self.best_at_half: dict[int, float] = {}  # MRR of the best trial after half of its epochs, by part
         self.work = 0.0  # nominal seconds
         self.started = time.perf_counter()
+        self.trains_together = False
 
     def run(self) -> list[str]:
         """Compare the alternatives of each setting with the best settings so far; returns what was decided and why."""
@@ -96,6 +129,8 @@ class Trials:
         if not self.size:
             return ["no time for trials: the recipe's settings are used; a larger budget (minutes) allows them"]
         reasons: list[str] = []
+        step_seconds = self._work_of({}) / len(self.parts) / self._steps()
+        self.trains_together = self.world is not None and step_seconds >= SHARED_STEP
         self.best = self._try({})
         for key, values in self.sizer.search.choices.items():
             if key in self.sizer.fixed or key in self.size:
@@ -141,13 +176,19 @@ class Trials:
         epochs = with_settings(self.config, change | self.size).train.epochs
         return len(self.parts) * epochs * self.sizer.epoch_seconds(self.config, change | self.size)
 
+    def _steps(self) -> int:
+        """Optimiser steps of a trial of the recipe."""
+        train = with_settings(self.config, self.size).train
+        return train.epochs * math.ceil(len(self.sizer.graph.train) / train.batch_size)
+
     def _has_budget(self, key: str, value: Any) -> bool:
         """Whether another trial leaves the final training its share."""
         return self.work + self._work_of({key: value}) <= (1 - FINAL_SHARE) * self.sizer.budget
 
     def _is_late(self) -> bool:
         """Whether trials took twice their share of the budget, by the clock."""
-        return time.perf_counter() - self.started > _patience((1 - FINAL_SHARE) * self.sizer.budget)
+        late = time.perf_counter() - self.started > _patience((1 - FINAL_SHARE) * self.sizer.budget)
+        return agreed(self.world, late)
 
     def _try(self, change: dict[str, Any]) -> Tensor | None:
         """Train a small model on each part; (queries,): the reciprocal ranks of the held-out facts, None if it failed."""
@@ -160,7 +201,11 @@ class Trials:
         try:
             for number, part in enumerate(self.parts):
                 self.work += work / 2
-                ranks.append(part.reciprocal_ranks(config, self.sizer.device, report, self._judge(number, at_half)))
+                arguments = config, self.sizer.device, report, self._judge(number, at_half)
+                if self.trains_together:
+                    ranks.append(part.reciprocal_ranks(*arguments, self.world))
+                else:
+                    ranks.append(run_on_main(self.world, partial(part.reciprocal_ranks, *arguments)))
                 self.work += work / 2
         except HarmoniumError as failure:
             error = str(failure)

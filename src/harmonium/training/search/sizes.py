@@ -14,18 +14,24 @@ from harmonium.config.settings import Config
 from harmonium.data.graph import Graph
 from harmonium.training.search.cost import count_parameters, count_tables, total_memory
 from harmonium.training.search.held_out import MIN_HELD_OUT
-from harmonium.training.search.space import Search, for_vectors, with_settings
+from harmonium.training.search.space import Search, with_settings
 from harmonium.training.search.work import epoch_seconds
 
 FINAL_SHARE = 0.4  # of the budget is kept for the final training
-CONSTRAINTS_SHARE = 0.25  # of the same goes to learning constraints, where they are asked for
-RESERVED = 0.1  # of what is left for the final training goes to validations, W and the evaluation
+CONSTRAINTS_SHARE = 0.2  # of what is left after the search goes to learning path rules, where they are asked for
+RESERVED = 0.1  # of the same goes to validations, W, weights of constraints and the evaluation
 PLANNED_TRIALS = 5  # whole trainings that the rest of the budget should allow; hopeless trials take half of one
 MIN_TRIAL_EPOCHS = 4
 MIN_FULL_EPOCHS = 12  # with fewer epochs a softmax over sampled entities learns more in the same time
 MIN_STEPS = 1500  # optimiser steps of a training on a small graph
 ENOUGH = 0.75  # of the epochs of a final training
 MEMORY_SHARE = 0.4  # of the machine's memory for tables; gradients and work space take as much again
+
+
+def training_share(config: Config) -> float:
+    """The share that the first training has of the time after the search."""
+    share = 1 - RESERVED - (CONSTRAINTS_SHARE if config.train.constraints else 0)
+    return share / 2 if config.train.last_training else share  # once on train facts, once on all
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Sizer:
 
     def epoch_seconds(self, config: Config, change: Mapping[str, Any]) -> float:
         """The nominal seconds of an epoch with some settings changed."""
-        return epoch_seconds(for_vectors(with_settings(config, change)), self.graph, self.device.type)
+        return epoch_seconds(with_settings(config, change), self.graph, self.device.type)
 
     def dims(self, config: Config) -> list[int]:
         """The dimensions to choose from, ascending."""
@@ -101,11 +107,10 @@ class Sizer:
 
     def final_size(self, config: Config, spent: float) -> tuple[Config, list[str]]:
         """The largest dimension with which all epochs fit the rest of the budget, or else as many epochs as fit."""
-        available, reasons = (1 - RESERVED) * max(self.budget - spent, FINAL_SHARE * self.budget), []
-        if config.train.constraints:
-            available *= 1 - CONSTRAINTS_SHARE
-        if config.train.last_training:  # once on train facts, once on all
-            available /= 2
+        rest, reasons = max(self.budget - spent, FINAL_SHARE * self.budget), []
+        if config.train.constraints and "train.constraint_seconds" not in self.fixed:
+            config = with_settings(config, {"train.constraint_seconds": CONSTRAINTS_SHARE * rest})
+        available = training_share(config) * rest
         wanted, dims = config.train.epochs, self.dims(config)
         for dim in reversed(list(filter(partial(self._fits_memory, config), dims)) or dims[:1]):
             epochs = int(available / self.epoch_seconds(config, {"model.entity_dim": dim}))

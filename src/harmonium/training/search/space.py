@@ -61,12 +61,5 @@ def changed_settings(config: Config, start: Config) -> dict[str, Any]:
     return {key: value for key, value in settings_by_key(config).items() if value != before[key]}
 
 
-def for_vectors(config: Config) -> Config:
-    """The settings with which vectors are trained where W and b are fitted afterwards: those of the plain model."""
-    if config.train.harmony == "joint":
-        return config
-    return replace(config, model=replace(config.model, harmony=False))
-
-
 def show_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

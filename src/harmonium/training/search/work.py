@@ -21,7 +21,7 @@ class Speed(NamedTuple):
     step_seconds: float
 
 
-SPEEDS = {"cpu": Speed(160e9, 400e6, 10e9, 2e-3), "cuda": Speed(20e12, 40e9, 1e12, 3e-4)}
+SPEEDS = {"cpu": Speed(240e9, 600e6, 15e9, 1.3e-3), "cuda": Speed(20e12, 40e9, 1e12, 3e-4)}
 PASSES = 3  # forward, and backward with respect to both factors
 UPDATE_PASSES = 6  # reads and writes of a parameter, its gradient and its optimiser state
 

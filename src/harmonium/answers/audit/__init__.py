@@ -1,0 +1,1 @@
+"""Known facts that are probably wrong: how likely each is, why, and what was meant."""
