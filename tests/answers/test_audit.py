@@ -14,7 +14,7 @@ from harmonium.answers.audit.audit import find_suspects, kept_suspects
 from harmonium.answers.audit.error_model import fit_error_model
 from harmonium.answers.audit.fold_vectors import deal_folds
 from harmonium.answers.audit.proposals import NamesAlike
-from harmonium.answers.audit.suspect import describe
+from harmonium.answers.audit.suspect import in_words
 from harmonium.answers.open_run import open_run
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -87,10 +87,10 @@ def test_an_audit_is_kept_in_the_run_folder_and_a_fresh_run_uses_it(run) -> None
 
 def test_confirmed_facts_are_not_listed(run) -> None:
     opened = open_run(run)
-    first = describe(opened, find_suspects(opened), 5).suspects[0]
+    first = in_words(opened, find_suspects(opened), 5).suspects[0]
     fact = first.head, first.relation, first.tail
     assert fact not in {
-        (s.head, s.relation, s.tail) for s in describe(opened, find_suspects(opened), 5, [fact]).suspects
+        (s.head, s.relation, s.tail) for s in in_words(opened, find_suspects(opened), 5, [fact]).suspects
     }
 
 

@@ -118,7 +118,7 @@ class Audit(Tabular):
         }
 
 
-def describe(
+def in_words(
     opened: OpenRun, found: Suspects, top: int, confirmed: Iterable[Names] = (), progress: Progress | None = None
 ) -> Audit:
     """The first `top` suspects in words; facts that people have `confirmed` (identifiers) are left out."""
