@@ -21,6 +21,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "unknown": ("check_fact", {"head": "Cty 7", "relation": "locatd in", "tail": COUNTRY}),
     "missing": ("missing_facts", {"entity": "CountryBland", "limit": 3}),
     "no such": ("missing_facts", {"entity": "CountryHlnd"}),
+    "similar": ("similar_entities", {"entity": CITY, "limit": 4}),
     "explained": ("explain_fact", {"head": CITY, "relation": "located in", "tail": COUNTRY}),
 }
 
@@ -65,6 +66,15 @@ def test_a_known_fact_is_supported_by_others_and_not_by_itself(session) -> None:
     check = result(session, "known")
     assert check["known"] and check["status"] == "supported" and check["probability"] is None
     assert check["fact"] not in [fact for support in check["support"] for fact in support["facts"]]
+
+
+def test_similar_entities_come_with_what_they_share(session) -> None:
+    found = result(session, "similar")
+    assert found["entity"] == CITY and found["role"] is None and len(found["entities"]) == 4
+    similarities = [each["similarity"] for each in found["entities"]]
+    assert similarities == sorted(similarities, reverse=True) and CITY not in [
+        each["name"] for each in found["entities"]
+    ]
 
 
 def test_a_second_answer_is_contradicted_by_the_known_one(session) -> None:
