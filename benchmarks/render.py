@@ -356,6 +356,26 @@ def presets() -> str:
     return f"{table(['graph', 'facts', *names], rows)}\n\n{about}"
 
 
+def defaults() -> str:
+    """What the default command gives with and without families of constraints."""
+    if not (ROOT / "results" / "defaults.json").exists():
+        return NOT_YET
+    bench = result("defaults")
+    without = list(bench["runs"][0]["without"])
+    rows = []
+    for run in bench["runs"]:
+        cells = [f"{mrr:.3f}" for mrr in run["without"].values()]
+        mrr, seconds = f"**{run['metrics']['mrr']:.3f}**", f"{run['cpu_seconds']:.0f}"
+        rows.append([run["graph"], f"{run['minutes']:g}", mrr, f"{run['vectors_alone']:.3f}", *cells, seconds])
+    columns = ["graph", "minutes", "MRR", "vectors alone", *(f"without {name}" for name in without), "CPU seconds"]
+    stages = []
+    for run in bench["runs"]:
+        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in run["stages"].items() if seconds >= 1)
+        stages.append(f"{run['graph']}: {parts}")
+    about = f"One thread on {bench['runs'][0]['device']}, which had other work; seed 0. `{bench['command']}`."
+    return f"{table(columns, rows)}\n\n{about}\n\nCPU seconds of the stages: {'; '.join(stages)}."
+
+
 def tokens() -> str:
     """Density of facts around true and false facts, and retrieval in a role, by tokens and by composed vectors."""
     rows, roles = [], []
@@ -561,6 +581,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/results.md": [
         ("leaderboard", leaderboard),
+        ("defaults", defaults),
         ("presets", presets),
         ("quality", quality),
         ("explanations", explanations),

@@ -91,7 +91,7 @@ def test_a_table_of_rows(call, workspace: Path, tmp_path: Path) -> None:
 
 def test_a_recipe_is_a_preset(call, workspace: Path) -> None:
     refused = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-7")
-    assert refused.code == 2 and "--preset is one of best" in refused.err
+    assert refused.code == 2 and "--preset must be one of best" in refused.err
     small = ("--set", "model.entity_dim=4", "--set", "train.epochs=1", "--set", "train.batch_size=16")
     result = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-1", *small)
     assert result.code == 0, result.err

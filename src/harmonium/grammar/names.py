@@ -32,7 +32,9 @@ LIMIT = 7.0  # log-odds of the words of a name beyond which no more is said
 
 def words_of(name: str) -> list[str]:
     """The words of a name and the stems of the long ones, without case and accents."""
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    plain = name.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
     words = WORDS.findall(plain)
     return words + [word[:STEM] + "…" for word in words if len(word) > STEM and not word.isdigit()]
 
@@ -152,9 +154,7 @@ class Names(Family):
 
     def _share(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None) -> str:
         """How many entities that share a word with the known one have the candidate."""
-        shares = self.confidences.shares(slot, relation, given, answer, hidden)
-        if not shares:
-            return "no entity with a word of its name has it"
-        word, best = self.vocabulary[self.repeated[shares[0].trait]], shares[0]
+        best = self.confidences.shares(slot, relation, given, answer, hidden)[0]
+        word = self.vocabulary[self.repeated[best.trait]]
         having = "have this value" if slot is Slot.TAIL else "have this head"
         return f"{best.count:,} of {best.of:,} entities with '{word}' in their name {having}"

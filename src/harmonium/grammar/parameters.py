@@ -54,9 +54,7 @@ class GrammarParameters:
             if family.name in without:
                 weights[..., first : first + len(family.constraints)] = 0
             first += len(family.constraints)
-        facts = graph.facts(splits)
-        walking = PathRules.from_tensors(self.rules.to_tensors(), facts, graph.n_entities, graph.n_relations)
-        known = KnownFacts(graph, walking, splits)
+        known = KnownFacts(graph, self.rules.on(graph.facts(splits), graph.n_entities), splits)
         further = FurtherAnswers(known.attributes)
         return Grammar(vectors, build_families(known), Weights(weights), graph.n_entities, further)
 

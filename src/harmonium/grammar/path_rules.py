@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from harmonium.runtime.distributed import World
 MAX_RULES = 33_000, (50, 3000)  # in all; and of one relation at least and at most
 MAX_FACTS = 55_000, (200, 5000)  # whose answers are learned; likewise
 NEGLIGIBLE = 1e-3  # weight
+KEPT_TREES = 64  # of relations asked last
 BUDGET = 3e9  # entities reached by rules from facts, unless told otherwise: minutes
 
 
@@ -63,6 +65,7 @@ class PathRules(Scorer):
     def __init__(self, steps: Steps, rules: Mapping[tuple[Slot, int], RelationRules]) -> None:
         self.steps = steps
         self.by_relation = dict(rules)  # by open slot and relation
+        self._tree = lru_cache(KEPT_TREES)(self._build_tree)
 
     @classmethod
     def learn(
@@ -111,6 +114,9 @@ class PathRules(Scorer):
             learned = {key: rules for part in world.all_gather(learned) for key, rules in part.items()}
         return cls(steps, dict(sorted(learned.items(), key=lambda item: (item[0][1], item[0][0]))))
 
+    def _build_tree(self, slot: Slot, relation: int) -> BodyTree:
+        return BodyTree.of(self.steps.from_known_end(self.by_relation[slot, relation].bodies, slot))
+
     def __len__(self) -> int:
         return sum(len(rules.bodies) for rules in self.by_relation.values())
 
@@ -140,7 +146,7 @@ class PathRules(Scorer):
         starts, inverse = given.numpy(), None
         if hidden is None:
             starts, inverse = np.unique(starts, return_inverse=True)
-        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        tree = self._tree(slot, relation)
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), hidden.numpy())
         sums = np.zeros((len(starts), width))
         for block, reached in self.steps.count_walks(tree, starts, not_taken):
@@ -164,9 +170,9 @@ class PathRules(Scorer):
             scores[rows] = torch.from_numpy(self.strengths(slot, relation, given[rows]))
         return of_candidates(scores, candidates).to(queries.head.device)
 
-    def on(self, facts: Triples) -> PathRules:
-        """The same rules over other facts of the same entities and relations."""
-        steps = Steps.build(facts.positive(), self.steps.n_entities, self.steps.n_relations)
+    def on(self, facts: Triples, n_entities: int | None = None) -> PathRules:
+        """The same rules over other facts of the same relations, and the same entities or as many as are said."""
+        steps = Steps.build(facts.positive(), n_entities or self.steps.n_entities, self.steps.n_relations)
         return PathRules(steps, self.by_relation)
 
     def contributions(
@@ -179,7 +185,7 @@ class PathRules(Scorer):
         rules = self.by_relation.get((slot, relation))
         if rules is None:
             return []
-        tree = BodyTree.of(self.steps.from_known_end(rules.bodies, slot))
+        tree = self._tree(slot, relation)
         not_taken = None if hidden is None else (self.steps.step_to(slot, relation), np.array([hidden]))
         ((_, reached),) = self.steps.count_walks(tree, np.array([given]), not_taken)
         parts: list[Contribution] = []
@@ -281,10 +287,11 @@ class PathRules(Scorer):
         """What `to_tensors` wrote, over facts; a ValueError if these are no rules of a graph of this size."""
         _check_tensors(tensors, n_relations)
         rules: dict[tuple[Slot, int], tuple[list[Body], list[float]]] = {}
-        columns = (tensors[name].tolist() for name in ("relation", "is_head", "body", "weight"))
-        for relation, is_head, body, weight in zip(*columns, strict=True):
+        columns = [tensors[name].tolist() for name in ("relation", "is_head", "body", "weight")]
+        lengths = (tensors["body"] >= 0).sum(1).tolist()
+        for relation, is_head, body, weight, length in zip(*columns, lengths, strict=True):
             bodies, weights = rules.setdefault((Slot.HEAD if is_head else Slot.TAIL, relation), ([], []))
-            bodies.append(tuple(step for step in body if step >= 0))
+            bodies.append(tuple(body[:length]))
             weights.append(weight)
         steps = Steps.build(facts.positive(), n_entities, n_relations)
         return cls(steps, {key: RelationRules(bodies, np.array(weights)) for key, (bodies, weights) in rules.items()})

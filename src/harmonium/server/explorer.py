@@ -11,6 +11,7 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
+from harmonium.answers.calibration.completeness import completeness_of
 from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
 from harmonium.answers.contradictions import with_contradictions
@@ -129,7 +130,8 @@ class Explorer:
 
     @cached_property
     def relation_summaries(self) -> list[RelationSummary]:
-        return summarise_relations(self.graph, self.names, self.opened.traits)
+        complete = {row["relation"]: row["text"] for row in completeness_of(self.opened)}
+        return summarise_relations(self.graph, self.names, self.opened.traits, complete)
 
     @property
     def name(self) -> str:
