@@ -17,6 +17,8 @@ from harmonium.analysis.figures import inline_svg
 from harmonium.analysis.neighbours import guise_of
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
+from harmonium.answers.audit.audit import kept_suspects
+from harmonium.answers.audit.suspect import Audit, in_words
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
@@ -77,7 +79,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     if run.evaluation:
         values |= _result_values(run, run.evaluation, limit, seed, progress)
     hidden = _or_reason(lambda: find_hidden(run, progress=progress))
-    values |= _missing_values(run, progress) | {"hidden": hidden}
+    values |= _missing_values(run, progress) | {"hidden": hidden, "audit": _audit(run)}
     values |= {
         "figure_training": inline_svg("training", figures.training_figure, run.history, run.config.train.metric),
         "figure_guises": inline_svg("guises", figures.guises_figure, open_run(run), triples),
@@ -112,6 +114,12 @@ def _or_reason(make: Callable[[], Any]) -> Any:
         return make()
     except HarmoniumError as error:
         return str(error)
+
+
+def _audit(run: Run) -> Audit | None:
+    """The first suspects, where the graph was audited before; an audit takes as long as training."""
+    found = kept_suspects(open_run(run))
+    return None if found is None else in_words(open_run(run), found, SHOWN)
 
 
 def _missing_values(run: Run, progress: Progress | None) -> dict[str, Any]:
