@@ -408,7 +408,7 @@ def defaults() -> str:
 def tokens() -> str:
     """Density of facts around true and false facts, and retrieval in a role, by tokens and by composed vectors."""
     rows, roles = [], []
-    for bench in result("tokens"):
+    for bench in result("tokens")["runs"]:
         density, retrieval = bench["density"], bench["roles"]["spaces"]
         composed, found = density["spaces"]["composed"], density["spaces"]["tokens"]
         graph = bench["graph"] + (", constraints" if bench["constraints"] else "")
@@ -602,6 +602,7 @@ def claims() -> str:
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "README.md": [("headline", headline)],
     "docs/paper.md": [
+        ("tokens", tokens),
         ("claims", claims),
         ("rows", paper_rows),
         *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
