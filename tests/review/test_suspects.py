@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harmonium.answers.audit.audit import find_suspects
-from harmonium.answers.audit.suspect import describe
+from harmonium.answers.audit.suspect import in_words
 from harmonium.answers.open_run import open_run
 from harmonium.review.apply import facts_to_change
 from harmonium.review.session import Review
@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_suspects_are_judged_in_order_kept_or_removed(run, tmp_path: Path) -> None:
     file = tmp_path / "judgements.sqlite"
-    listed = describe(open_run(run), find_suspects(open_run(run)), 3).suspects
+    listed = in_words(open_run(run), find_suspects(open_run(run)), 3).suspects
     review = Review.open(run, file, top=3, suspects=True)
     with review.store as store:
         reviewer, offered = store.add_reviewer("Ana"), []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harmonium.answers.audit.audit import find_suspects
-from harmonium.answers.audit.suspect import Suspect, describe
+from harmonium.answers.audit.suspect import Suspect, in_words
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, Progress
 from harmonium.answers.open_run import OpenRun
 from harmonium.review.queue import ReviewQueue
@@ -32,7 +32,7 @@ class SuspectQueue(ReviewQueue):
     ) -> SuspectQueue:
         """The `top` suspects of an audit that nobody has accepted or rejected."""
         decided = [each.fact for each in judgements if each.verdict != "unsure"]
-        listed = describe(opened, find_suspects(opened, progress), top, decided, progress).suspects
+        listed = in_words(opened, find_suspects(opened, progress), top, decided, progress).suspects
         by_fact = {(each.head, each.relation, each.tail): each for each in listed}
         triples = opened.graph.facts()[:0]
         if by_fact:

@@ -84,7 +84,7 @@ class Explorer:
     @cached_property
     def lambdas(self) -> LambdaFamily | None:
         """The model at other values of lambda; None for a plain model."""
-        form = self.run.model.form
+        form = self.opened.model.form
         return LambdaFamily(form, self.opened.vectors) if isinstance(form, Harmony) else None
 
     @cached_property
@@ -295,7 +295,7 @@ class Explorer:
             faithfulness = self.lambdas.harmony.faithfulness if faithfulness is None else faithfulness
             allowed = self.lambdas.range(faithfulness)
             harmony, scorer = self.lambdas.at(faithfulness)
-        guise = PreparedGuise(self.run.model, self.graph, triple, slot, typed, space, faithfulness, prepared=scorer)
+        guise = PreparedGuise(self.opened.model, self.graph, triple, slot, typed, space, faithfulness, prepared=scorer)
         if space is None:
             composed, tokens = guise.composed, guise.composed @ harmony.token_map()
         else:
