@@ -49,9 +49,8 @@ def demo(
         "vectors on all facts, which answer."
     )
     with console.training_bar() as progress:
-        run = harmonium.train(
-            "atlas", "plain", out, overrides=[*SETTINGS, f"train.seed={seed}"], overwrite=True, progress=progress
-        )
+        config = harmonium.Config.read("plain", [*SETTINGS, f"train.seed={seed}"])
+        run = harmonium.train("atlas", config, out, overwrite=True, progress=progress)
     opened = open_run(run)
     vectors = evaluate_scorer(run.model, run.graph, run.config.evaluate)
     console.show(
