@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peer_pykeen import TimeUp, load
+from peer_pykeen import SPLITS, TimeUp, load
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.losses import CrossEntropyLoss
 from pykeen.models import ComplEx
@@ -59,6 +59,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, nargs="+", required=True)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--optimiser", choices=("Adagrad", "Adam"), default="Adagrad")
+    parser.add_argument("--split", choices=SPLITS[1:], default="test", help="valid: to choose settings by")
     for name, default in DEFAULTS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     args = parser.parse_args()
@@ -71,14 +73,14 @@ def main() -> None:
     )
     regulariser = {"regularizer": LpRegularizer(weight=args.n3, p=3.0), "embedding_dim": args.dim // 2}
     model = ComplEx(triples_factory=reciprocal, loss=CrossEntropyLoss(), random_seed=0, **regulariser)
-    known = [splits[split].mapped_triples for split in ("train", "valid")]
+    known = [splits[split].mapped_triples for split in SPLITS if split != args.split]
 
     def mrr() -> float:
         options: dict[str, Any] = {"additional_filter_triples": known, "use_tqdm": False, "batch_size": 32}
-        result = RankBasedEvaluator(filtered=True).evaluate(model, splits["test"].mapped_triples, **options)
+        result = RankBasedEvaluator(filtered=True).evaluate(model, splits[args.split].mapped_triples, **options)
         return float(result.get_metric("both.realistic.inverse_harmonic_mean_rank"))
 
-    optimiser = torch.optim.Adagrad(model.parameters(), lr=args.learning_rate)
+    optimiser = getattr(torch.optim, args.optimiser)(model.parameters(), lr=args.learning_rate)
     loop = LCWATrainingLoop(
         model=model, triples_factory=reciprocal, optimizer=optimiser, automatic_memory_optimization=False
     )

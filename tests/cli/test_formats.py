@@ -41,7 +41,7 @@ CALLS = {
     "complete": ["{run}", "--top", "5"],
     "classify": ["{run}"],
     "evaluate": ["{run}"],
-    "neighbours": ["{run}", *FACT],
+    "similar": ["{run}", "person 7", "--as", "next=person 8"],
     "explain": ["{run}", *FACT],
     "paper table": [
         "gain",

@@ -11,6 +11,7 @@ import pytest
 
 import harmonium
 from command_line import FACT
+from harmonium.analysis.neighbours import nearest_triples
 from harmonium.paper.density import density
 from harmonium.paper.dynamics import dynamics
 from harmonium.paper.gain import gain
@@ -65,7 +66,9 @@ def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
 
 def test_neighbours_of_guises(call, run: Path) -> None:
     opened = harmonium.Run.load(run)
-    expected = [harmonium.neighbours(opened, *fact, top=2).to_json() for fact in guises(opened.graph)]
+    graph = opened.graph
+    facts = [graph.triple(*fact) for fact in guises(graph)]
+    expected = [nearest_triples(opened.model, graph, fact, count=2).to_json() for fact in facts]
     printed = json.loads(call("paper", "neighbours", run, "--top", 2, "--json").out)
     assert printed == json.loads(json.dumps(expected)) and printed
     assert f"{expected[0]['triple'][0]} in (" in call("paper", "neighbours", run, "--top", 2).out

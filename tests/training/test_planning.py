@@ -32,6 +32,10 @@ def test_time_is_that_of_all_steps_and_rankings(monkeypatch: pytest.MonkeyPatch)
     assert plan.seconds["validations"] == 3 * 10  # after epochs 5, 10 and 12
     assert plan.seconds["final evaluation"] == 10 + 10  # of the model and of the baseline
     assert plan.total_seconds == sum(plan.seconds.values())
+    more = [*overrides, "train.constraints=true", "train.constraint_seconds=7", "train.last_training=true"]
+    whole = harmonium.plan(family(), "paper", more).seconds
+    assert whole["path rules, at most"] == 7
+    assert whole["last training"] == pytest.approx(12 * 2 * 2 * 120 / 100, abs=0.1)  # on the facts of all splits
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the
 FREQUENT, EXTREMES, MIN_QUERIES = 20, 10, 10  # how many of those; queries of a relation that may be best or worst
 MISSING, SHOWN = 1000, 20  # missing facts that are counted by probability, and those that are listed
 PLAIN = "without W: the same vectors, plain"
+VECTORS = "vectors alone"
 Progress = Callable[[int], None]
 Rows = list[tuple[str, Metrics]]
 
@@ -193,20 +194,22 @@ def _comparison_values(ranks: dict[str, Ranks], ties: str, name: str) -> dict[st
     """The model with W and without it, where it has one."""
     if PLAIN not in ranks:
         return {}
-    comparison = PlainComparison.of(ranks["model"], ranks[PLAIN], ties)
+    comparison = PlainComparison.of(ranks.get(VECTORS, ranks["model"]), ranks[PLAIN], ties)
     both = {name: comparison.harmonic, PLAIN: comparison.plain}
     rows = [(label, {"queries": comparison.queries, **metrics}) for label, metrics in both.items()]
     return {"comparison": comparison, "comparison_rows": rows}
 
 
 def _ranks(run: Run, protocol: EvaluateConfig, limit: int, seed: int, progress: Progress | None) -> dict[str, Ranks]:
-    """Ranks of the model, of the frequency baseline and of the model without W on the same queries, at most `limit`."""
+    """Ranks of the same queries, at most `limit`: of the model, its vectors alone and without W, and frequency."""
     triples = run.graph.split(protocol.split)
     sides = 2 if protocol.side == "both" else 1
     if sides * len(triples) > limit:
         order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(seed))
         triples = triples[order[: max(limit // sides, 1)]]
-    scorers: dict[str, Scorer] = {"model": run.model, "frequency baseline": Frequency(run.graph)}
+    scorers: dict[str, Scorer] = {"model": run.held_out_scorer(), "frequency baseline": Frequency(run.graph)}
+    if run.grammar is not None:
+        scorers[VECTORS] = run.model
     if isinstance(run.model.form, Harmony):
         scorers[PLAIN] = without_harmony(run.model)
     return {

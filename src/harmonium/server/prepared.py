@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
+from harmonium.answers.tokens import FAITHFULNESS
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.ranking import rank
@@ -17,6 +18,7 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer, Scorer, of_candidates
 from harmonium.server.results import LambdaRange
 
+LEAST = 0.01  # lambda of tokens with a truth unit
 LAMBDA_MARGIN = 1.02  # factor by which lambda must exceed the largest eigenvalue of W
 
 
@@ -88,6 +90,13 @@ class LambdaFamily:
             )
         trained = self.harmony.faithfulness
         return LambdaRange(_finite(faithfulness), _finite(trained), self.largest_eigenvalue, minimum)
+
+
+def range_of_truth(faithfulness: float) -> LambdaRange:
+    """The values that lambda may take for tokens with a truth unit, which need no W."""
+    if not faithfulness >= LEAST:
+        raise HarmoniumError(f"lambda must be at least {LEAST}, not {faithfulness:.4g}: below it truth alone counts")
+    return LambdaRange(_finite(faithfulness), FAITHFULNESS, None, LEAST)
 
 
 def _finite(value: float) -> float | None:

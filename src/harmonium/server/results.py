@@ -184,18 +184,18 @@ class LambdaRange:
 
     current: float | None
     trained: float | None
-    largest_eigenvalue: float
+    largest_eigenvalue: float | None  # of W; None: tokens have a truth unit instead
     minimum: float
 
 
 @dataclass(frozen=True)
 class GuisePoint(Named):
-    """One entity in the two maps of a guise; `token` is None for a plain model."""
+    """One entity in the two maps of a guise."""
 
     true: bool  # a known fact with this entity in the slot
     selected: bool  # the entity whose guise it is
     composed: tuple[float, float]
-    token: tuple[float, float] | None
+    token: tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, ove
     if kind == "hub":
         with replace_files(out) as temporary:
             return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
-    files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
+    files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.final or run.model, run.graph))
     written = [out.with_name(out.name + suffix) for suffix in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

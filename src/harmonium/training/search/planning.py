@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harmonium.config.setting_values import Overrides
-from harmonium.config.settings import Config, EvaluateConfig
+from harmonium.config.settings import Config, EvaluateConfig, TrainConfig
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import split_keywords
 from harmonium.data.triples import Triples
@@ -169,10 +169,23 @@ def _measure(
         "checks": settings.epochs * check_seconds,
         "validations": math.ceil(settings.epochs / settings.evaluate_every) * validation,
         "final evaluation": sum(_time_ranking(scorer, graph, protocol, test, cpu) for scorer in scorers),
-    }
+    } | _after_vectors(settings, graph, settings.epochs * check_seconds + step.n_steps * step_seconds)
     growth = 1 if len(test) * graph.n_entities <= MAX_SCORES_HELD["cpu"] else GROWTH
     memory["evaluation"] = growth * (_resident_memory(device) - after_steps)
     return step_seconds, seconds, {name: max(0, size) for name, size in memory.items()}
+
+
+def _after_vectors(settings: TrainConfig, graph: Graph, training_seconds: float) -> dict[str, float]:
+    """Seconds of what follows the training of the vectors, where the settings ask for it.
+
+    The weights of constraints, and what these add to the evaluation, are not estimated.
+    """
+    seconds: dict[str, float] = {}
+    if settings.constraints:
+        seconds["path rules, at most"] = settings.constraint_seconds
+    if settings.last_training and len(graph.train):
+        seconds["last training"] = training_seconds * len(graph.facts()) / len(graph.train)
+    return seconds
 
 
 def _time_ranking(
