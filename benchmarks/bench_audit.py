@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -208,7 +209,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     content = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
-    content |= {"command": "python benchmarks/bench_audit.py", "settings": SETTINGS}
+    content |= {"command": shlex.join(["python", *sys.argv]), "settings": SETTINGS}
     content["protocol"] = "wrong facts added to all splits; every fact judged; CPU seconds of one thread"
     content["device"] = f"{platform.machine()} CPU, 1 thread, torch {torch.__version__}"
     for bed in options.bed:

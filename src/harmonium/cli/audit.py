@@ -43,8 +43,8 @@ def audit(
     `unsupported` that nothing speaks for it, as of many rare facts that are
     right. How many facts are wrong in all is estimated, with an interval.
 
-    A graph is trained on first, as `complete` does. An audit takes about as
-    long as training, and is kept in the run folder.
+    A graph is trained on first, as `complete` does. An audit takes minutes, and
+    is kept in the run folder.
 
     Example: harmonium audit facts.csv --out suspects.csv
 

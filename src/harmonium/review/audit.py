@@ -41,7 +41,7 @@ def audit(
     estimated too: `audit.wrong`, with a 95 % `interval`.
 
     `top`: so many facts, also in the file `out`. Facts that a review accepted are left out: those of `judgements`,
-    by default the file beside the run folder. An audit takes about as long as training did and is kept in the run folder.
+    by default the file beside the run folder. An audit takes minutes and is kept in the run folder.
 
     >>> harmonium.audit("facts.csv", out="suspects.csv").summary()
     >>> harmonium.audit("runs/demo", top=20).suspects[0].reason
