@@ -359,9 +359,10 @@ def test_where_a_relation_has_one_answer_and_it_is_known_there_is_no_other(new_o
 def test_a_wrong_number_of_answers_or_queries_is_an_error_that_names_it(wrong: Any) -> None:
     graph = make_graph()
     run = make_run(graph, random_model(graph, "distmult", 4))
-    for query in (lambda: run.predict(head="e1", relation="r0", top=wrong), lambda: run.complete(top=wrong)):
+    with pytest.raises(HarmoniumError, match="top is a whole number from 0, not"):
+        run.predict(head="e1", relation="r0", top=wrong)
+    if wrong is not None:  # of `complete`: the usual length
         with pytest.raises(HarmoniumError, match="top is a whole number from 0, not"):
-            query()
-    if wrong is not None:
+            run.complete(top=wrong)
         with pytest.raises(HarmoniumError, match="chunk is a whole number from 1, not"):
             run.evaluate(chunk=wrong)
