@@ -47,9 +47,9 @@ def wrong_facts(graph: Graph, noise: str, count: int, seed: int, data: str) -> t
     none = facts[:0]
     if noise == "random":
         kinds = ("one slot", count // 2), ("all slots", count - count // 2)
-        return distinct(Triples.cat([draw_errors(k, facts, *sizes, n, generator) for k, n in kinds])), none
+        return distinct(Triples.cat([draw_errors(k, facts, *sizes, n, generator).facts for k, n in kinds])), none
     if noise in ("same-role", "exchanged"):
-        return draw_errors(noise.replace("-", " "), facts, *sizes, count, generator), none
+        return draw_errors(noise.replace("-", " "), facts, *sizes, count, generator).facts, none
     if noise == "negatives":
         lines = [line.split("\t") for name in ("valid", "test") for line in negatives(data, name)]
         rows = torch.stack([graph.triple(*line).to_rows()[0] for line in lines])

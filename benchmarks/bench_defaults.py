@@ -62,6 +62,10 @@ def measure(data: str, minutes: float, keep: Path | None) -> dict[str, Any]:
     }
 
 
+def run_device(runs: list[dict[str, Any]]) -> str:
+    return ", ".join(sorted({run["device"] for run in runs}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
@@ -75,7 +79,9 @@ def main() -> None:
         others = [
             other for other in kept["runs"] if (other["graph"], other["minutes"]) != (row["graph"], row["minutes"])
         ]
-        kept = {"command": "python benchmarks/bench_defaults.py", "runs": [*others, row]}
+        runs = [*others, row]
+        command = f"python benchmarks/bench_defaults.py OUT.json {' '.join(run['graph'] for run in runs)}"
+        kept = {"command": command, "device": run_device(runs), "runs": runs}
         options.out.write_text(json.dumps(kept, indent=1) + "\n")
         print(row["graph"], f"MRR {row['metrics']['mrr']:.4f}", f"{row['cpu_seconds']} CPU seconds", flush=True)
 

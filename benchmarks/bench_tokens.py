@@ -192,6 +192,9 @@ def measure(folder: Path, split: str, count: int) -> dict[str, Any]:
     record = {
         "graph": run.graph.name,
         "split": split,
+        "facts_of_a_side": count,
+        "settings": repr(run.config),
+        "device": run.environment["device"],
         "constraints": run.grammar is not None,
         "lambda": FAITHFULNESS,
         "seconds_to_learn": round(learned, 1),
@@ -222,7 +225,9 @@ def main() -> None:
         print(folder.name)
         records.append(measure(folder, arguments.split, arguments.count))
         if arguments.out:
-            arguments.out.write_text(json.dumps(records, indent=1) + "\n")
+            command = "python benchmarks/bench_tokens.py RUN ... --out results/tokens.json"
+            summary = {"command": command, "device": records[0]["device"], "seed": 0, "runs": records}
+            arguments.out.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -146,18 +146,18 @@ def within(row: dict[str, Any], opened: OpenRun, whole: Graph) -> bool:
 
 
 def main(out: str, runs: str, *beds: str) -> None:
+    """Judge beds; rows of others that are in the file already are kept."""
     torch.set_num_threads(1)
     content: dict[str, Any] = {
-        "command": "python benchmarks/bench_truth.py results/truth.json RUNS "
-        + " ".join(Path(bed).name for bed in beds),
+        "command": "python benchmarks/bench_truth.py results/truth.json RUNS NAME=DATA ...",
         "protocol": "removed facts among the listed missing ones; settings: " + json.dumps(SETTINGS),
         "device": "CPU, one thread",
-        "rows": [],
+        "rows": json.loads(Path(out).read_text(encoding="utf-8"))["rows"] if Path(out).exists() else [],
     }
     for bed in beds:
         name, data = bed.split("=", 1)
         rows = judge(name, *open_bed(name, data, Path(runs)))
-        content["rows"] += rows
+        content["rows"] = [row for row in content["rows"] if row["bed"] != name] + rows
         for row in rows:
             print(row, flush=True)
         Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

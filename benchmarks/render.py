@@ -328,6 +328,35 @@ def update_chains() -> str:
     return f"MRR updated / trained again:\n\n{text}\n\n{runs[0]['environment']['device']}. `{commands}`."
 
 
+def truth() -> str:
+    """Stated beside true shares of lists of missing facts, on graphs from which facts were removed."""
+    rows = result("truth")["rows"]
+    beds = dict.fromkeys(row["bed"] for row in rows)
+
+    def of(bed: str, made: str, key: str, value: Any = None) -> dict[str, Any] | None:
+        mine = (row for row in rows if row["bed"] == bed and row.get("list") == made and key in row)
+        return next((row for row in mine if value is None or row[key] == value), None)
+
+    def shares(row: dict[str, Any] | None) -> str:
+        return "" if row is None else f"{row['stated']:.2f} / {row['true']:.2f}"
+
+    def true(row: dict[str, Any] | None) -> str:
+        return "" if row is None else f"{row['true']:.2f}"
+
+    lines = []
+    for bed in beds:
+        missing = of(bed, "harmonium", "missing_true") or {}
+        bins = [row for row in rows if row["bed"] == bed and row.get("list") == "harmonium" and "bin" in row]
+        within = sum(abs(row["stated"] - row["true"]) <= 0.05 for row in bins)
+        cells = [f"{missing['missing_estimated']:,} / {missing['missing_true']:,}"]
+        cells += [shares(of(bed, "harmonium", "top", top)) for top in (100, 1000)]
+        cells.append(f"{within} of {len(bins)}")
+        cells += [true(of(bed, made, "top", 1000)) for made in ("vectors alone", "frequency")]
+        lines.append([bed, *cells])
+    head = ["graph", "missing: estimated / true", "top 100: stated / true", "top 1,000", "bins within .05"]
+    return table([*head, "true of 1,000 by vectors", "by frequency"], lines)
+
+
 def noise_weights() -> str:
     bench, rows = result("noise-weights"), []
     trainings = ["dropped", "weight .3", "weight .3 squared", "unmarked"]
@@ -356,10 +385,30 @@ def presets() -> str:
     return f"{table(['graph', 'facts', *names], rows)}\n\n{about}"
 
 
+def defaults() -> str:
+    """What the default command gives with and without families of constraints."""
+    if not (ROOT / "results" / "defaults.json").exists():
+        return NOT_YET
+    bench = result("defaults")
+    without = list(bench["runs"][0]["without"])
+    rows = []
+    for run in bench["runs"]:
+        cells = [f"{mrr:.3f}" for mrr in run["without"].values()]
+        mrr, seconds = f"**{run['metrics']['mrr']:.3f}**", f"{run['cpu_seconds']:.0f}"
+        rows.append([run["graph"], f"{run['minutes']:g}", mrr, f"{run['vectors_alone']:.3f}", *cells, seconds])
+    columns = ["graph", "minutes", "MRR", "vectors alone", *(f"without {name}" for name in without), "CPU seconds"]
+    stages = []
+    for run in bench["runs"]:
+        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in run["stages"].items() if seconds >= 1)
+        stages.append(f"{run['graph']}: {parts}")
+    about = f"{bench['device']}, beside other work; seed 0. `{bench['command']}`."
+    return f"{table(columns, rows)}\n\n{about}\n\nCPU seconds of the stages: {'; '.join(stages)}."
+
+
 def tokens() -> str:
     """Density of facts around true and false facts, and retrieval in a role, by tokens and by composed vectors."""
     rows, roles = [], []
-    for bench in result("tokens"):
+    for bench in result("tokens")["runs"]:
         density, retrieval = bench["density"], bench["roles"]["spaces"]
         composed, found = density["spaces"]["composed"], density["spaces"]["tokens"]
         graph = bench["graph"] + (", constraints" if bench["constraints"] else "")
@@ -553,6 +602,7 @@ def claims() -> str:
 PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     "README.md": [("headline", headline)],
     "docs/paper.md": [
+        ("tokens", tokens),
         ("claims", claims),
         ("rows", paper_rows),
         *((name, partial(analysis, name)) for name in ("neighbourhoods", "density", "gain", "classification")),
@@ -561,10 +611,12 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
     ],
     "docs/results.md": [
         ("leaderboard", leaderboard),
+        ("defaults", defaults),
         ("presets", presets),
         ("quality", quality),
         ("explanations", explanations),
         ("noise-weights", noise_weights),
+        ("truth", truth),
     ],
     "docs/performance.md": [
         ("gpu", gpu_speed),

@@ -68,7 +68,7 @@ def test_every_public_name_is_tested_and_documented(name: str) -> None:
 
 
 def test_public_names_are_few_and_editors_see_them() -> None:
-    assert len(PUBLIC) <= 30
+    assert len(PUBLIC) <= 31
     assert set(harmonium.__all__) <= set(dir(harmonium))
     tree = ast.parse(Path(harmonium.__file__).read_text(encoding="utf-8"))
     (type_checking,) = [node for node in tree.body if isinstance(node, ast.If)]

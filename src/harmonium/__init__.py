@@ -78,6 +78,8 @@ _USUAL_NAMES = {  # of other libraries
     "load_model": "Run.load",
     "load_run": "Run.load",
     "most_similar": "similar",
+    "neighbors": "similar",
+    "neighbours": "similar",
     "Model": "GradientGraph",
     "read": "load",
     "add": "update",

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import harmonium
 from harmonium.analysis.figures import figure_path, guises_figure
-from harmonium.analysis.neighbours import Neighbour, nearest_triples
+from harmonium.analysis.neighbours import Neighbour, guise_of, nearest_triples
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
@@ -101,30 +101,18 @@ def test_neighbours_of_the_same_name_are_told_apart_by_their_ids() -> None:
     assert found.to_json()["composed"][0]["id"] == expected.composed[0].name
 
 
-def test_a_run_is_asked_by_name_for_head_or_tail(graph: Graph) -> None:
-    model = random_model(graph, "distmult")
-    run = make_run(graph, model)
-    head, relation, tail = graph.names_of(graph.train)[0]
-    found = harmonium.neighbours(run, head, relation, tail, slot="tail", top=2, typed=False)
-    assert found == nearest_triples(model, graph, graph.train[:1], Slot.TAIL, 2, typed=False)
-    assert found.to_json()["slot"] == "tail"
-    assert found.to_json()["composed"][0] == vars(found.composed[0])
-    with pytest.raises(HarmoniumError, match="neighbourhoods change the head or the tail, not 'relation'"):
-        harmonium.neighbours(run, head, relation, tail, slot="relation")
+def test_guises_are_of_entities(graph: Graph) -> None:
     with pytest.raises(HarmoniumError, match="choose the slot head or tail"):
-        nearest_triples(model, graph, graph.train[:1], Slot.RELATION)
-    with pytest.raises(HarmoniumError, match="no entity named 'nobody'"):
-        harmonium.neighbours(run, "nobody", relation, tail)
-    with pytest.raises(HarmoniumError, match="of triplets or of entities, not of 'relations'"):
-        harmonium.neighbours(run, head, relation, tail, of="relations")
+        nearest_triples(random_model(graph, "distmult"), graph, graph.train[:1], Slot.RELATION)
 
 
 @pytest.mark.parametrize("harmony", [True, False])
 def test_the_figure_numbers_and_ranks_the_nearest_in_each_space(graph: Graph, harmony: bool, tmp_path: Path) -> None:
-    model = random_model(graph, "distmult", harmony=harmony)
-    nearest = nearest_triples(model, graph, graph.train[:1], Slot.TAIL)
+    opened = open_run(make_run(graph, random_model(graph, "distmult", harmony=harmony)))
+    nearest = guise_of(opened, graph.train[:1], Slot.TAIL).neighbourhood()
+    assert len(nearest.token) == 5  # a plain model has tokens too
     path = figure_path(tmp_path / "new" / "near.svg")
-    drawn = guises_figure(model, graph, [graph.train[:1]], path, Slot.TAIL).read_text(encoding="utf-8")
+    drawn = guises_figure(opened, [graph.train[:1]], path, Slot.TAIL).read_text(encoding="utf-8")
     lines = re.findall(r"<!-- (\d  \S+ \(\d+\)) -->", drawn)
     expected = [*enumerate(nearest.composed, start=1), *enumerate(nearest.token, start=1)]
     assert lines == [f"{number}  {near.name} ({near.rank:g})" for number, near in expected]

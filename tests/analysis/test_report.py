@@ -16,6 +16,7 @@ from markupsafe import Markup
 import harmonium
 from harmonium.analysis import report as html_report
 from harmonium.analysis.report import render
+from harmonium.answers.audit.audit import METHOD, Suspects
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.config.settings import Config, ModelConfig
 from harmonium.data.graph import Graph, Note
@@ -88,6 +89,18 @@ def test_it_lists_the_missing_facts_that_complete_gives_and_judges_their_probabi
     assert f"With the 60 test facts hidden from it, complete lists {hidden.listed} facts" in words
     for band in hidden.bands:
         assert f"{band.facts} {band.expected:,.0f} {band.in_test}" in words
+
+
+def test_facts_to_check_are_listed_once_the_graph_was_audited(
+    run: Run, text: str, without_figures: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "the graph was not audited" in text
+    fact = run.graph.train[:1]
+    found = Suspects(METHOD, 120, 0.05, 0.02, 0.1, fact.to_rows().tolist(), [2.0], [[]])
+    monkeypatch.setattr(html_report, "kept_suspects", lambda opened: found)
+    page = Page(render(run, 100, 0))
+    assert "about 6 of 120 facts are wrong (95 %: 2 to 12)" in page.words
+    assert "88.1%" in page.words and " · ".join(run.graph.names_of(fact)[0]) in page.words
 
 
 def test_it_says_what_is_wrong_with_the_data_and_what_to_do(run: Run, text: str) -> None:

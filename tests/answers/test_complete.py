@@ -9,7 +9,7 @@ import harmonium
 from harmonium.answers.calibration.fact_probability import FactCalibration, uncalibrated_log_odds
 from harmonium.answers.candidate_facts import CandidateFacts, CandidateSearch, one_per_slot
 from harmonium.answers.complete import MissingFacts, find_missing
-from harmonium.answers.open_run import open_run
+from harmonium.answers.open_run import OpenRun, open_run
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
@@ -172,3 +172,32 @@ def test_numbers_and_dates_are_listed_only_for_relations_that_are_named() -> Non
     assert len(find_missing(search, [density], EVERYTHING)) > 0
     metal = graph.entities.index(metals[9])
     assert density not in find_missing(search, top=EVERYTHING, given=(Slot.HEAD, metal)).triples.relation
+
+
+def test_a_list_of_a_given_precision_is_as_long_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = make_graph(30, 3, (300, 60, 60))
+    graph, table = replace(whole, test=whole.test[:0]), random_table(whole, 3, seed=0)
+    for slot, scores in ((Slot.HEAD, table.heads), (Slot.TAIL, table.tails)):  # all facts score above others
+        facts, given = whole.facts(), Slot.TAIL if slot is Slot.HEAD else Slot.HEAD
+        scores[facts.relation, facts[given], facts[slot]] += 5
+    monkeypatch.setattr(OpenRun, "scorer", table)
+    monkeypatch.setattr(OpenRun, "held_out_scorer", table)
+    run = make_run(graph, untrained(graph))
+    everything = [fact.probability for fact in run.complete(top=EVERYTHING, reasons=False)]
+    assert sum(everything[:40]) / 40 > 0.9 > 0.5 > sum(everything) / len(everything)
+    for precision in (0.9, 0.6):
+        found = run.complete(precision=precision, reasons=False)
+        probabilities = [fact.probability for fact in found]
+        assert probabilities == everything[: len(found)]
+        assert sum(probabilities) >= precision * len(found)
+        assert sum(everything[: len(found) + 1]) < precision * (len(found) + 1)
+        assert f"of {len(found):,} are expected to be true" in found.notes[0]
+    assert len(run.complete(precision=0.6, top=3)) == 3
+
+
+def test_a_precision_is_a_share_and_needs_probabilities() -> None:
+    run = make_run(graph := make_graph(), untrained(graph))
+    with pytest.raises(HarmoniumError, match="between 0 and 1"):
+        run.complete(precision=90)
+    with pytest.raises(HarmoniumError, match="too few validation facts"):
+        run.complete(precision=0.9)

@@ -16,6 +16,7 @@ from harmonium.answers.calibration.fact_probability import (
     fit_fact_calibration,
     uncalibrated_log_odds,
 )
+from harmonium.answers.calibration.judgement_correction import JudgementCorrection
 from harmonium.answers.calibration.label_fit import LabelledExamples, fit_calibrated, fit_labels
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch
 from harmonium.answers.open_run import open_run
@@ -118,6 +119,11 @@ def test_completeness_counts_missing_facts_by_held_out_ones() -> None:
     assert first.interval[0] < first.share < first.interval[1] < 1
     assert second.share == pytest.approx(1)
     assert (first.known, first.held_out) == (int(known[0]), int(held_out[0]))
+    judged = replace(calibration, correction=JudgementCorrection(0.5, 1.0, {0: 0.2}, 30))
+    assert judged.completeness(graph)[0].missing == pytest.approx(first.missing * 2.01375, rel=1e-4)  # exp(0.7)
+    expected, low, high = judged.expected_true(torch.tensor([0.5, 0.9]).double(), torch.tensor([0, 1]))
+    assert expected == pytest.approx(1.4)
+    assert low < expected < high
 
 
 def scores_that_know(graph: Graph, noise: float) -> TableScorer:

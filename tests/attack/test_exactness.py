@@ -198,7 +198,7 @@ def any_order(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
     def orders() -> Iterator[Order]:
         choices = [(None, 1 << 13, 1), (1, 1 << 13, 1), (3, 1 << 13, 2), (None, 33, 1)]
         for device, (chunk, block, threads) in itertools.product(DEVICES, choices):
-            monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, device, block)
+            monkeypatch.setitem(gradient_graph.CANDIDATES_PER_BLOCK, device, block)
             torch.set_num_threads(threads)
             yield device, chunk
 

@@ -1,8 +1,9 @@
-"""The commands neighbours, explain, rules and report print what the library returns."""
+"""The commands similar, explain, rules and report print what the library returns."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,6 @@ from small import run_with_constraints
 @pytest.mark.parametrize(
     ("command", "function", "options", "arguments"),
     [
-        ("neighbours", harmonium.neighbours, ["--slot", "tail", "--no-typed"], {"slot": "tail", "typed": False}),
-        ("neighbours", harmonium.neighbours, ["--of", "entities"], {"of": "entities"}),
         ("explain", harmonium.explain, ["--top", 3], {"top": 3}),
         ("explain", harmonium.explain, ["--details", "--no-same-relation"], {"details": True, "same_relation": False}),
     ],
@@ -30,14 +29,38 @@ def test_json_is_that_of_the_library(
     assert json.loads(call(command, run, *FACT, *options, "--format", "json").out) == json.loads(json.dumps(expected))
 
 
-def test_neighbours_stand_side_by_side(call, run: Path, tmp_path: Path) -> None:
-    expected, figure = harmonium.neighbours(run, *FACT, top=4), tmp_path / "near.png"
-    result = call("neighbours", run, *FACT, "--top", 4, "--plot", figure)
-    assert result.out.startswith("person 7 in (person 7, next, person 8)")
-    for neighbour in (*expected.composed, *expected.token):
-        assert f"{neighbour.name} {neighbour.distance:.3f} #{neighbour.rank:g}" in result.words
-    assert f"#{expected.rank:g}, true" in result.words
-    assert figure.stat().st_size > 1000
+@pytest.mark.parametrize(
+    ("options", "role"),
+    [
+        ([], {}),
+        (["--as", "next=person 8"], {"relation": "next", "tail": "person 8"}),
+        (
+            ["--as-tail", "next=person 6", "--lambda", "inf"],
+            {"relation": "next", "head": "person 6", "faithfulness": math.inf},
+        ),
+    ],
+    ids=["in general", "as head", "as tail"],
+)
+def test_similar_entities_with_what_they_share(call, run: Path, options: list[str], role: dict[str, Any]) -> None:
+    expected = harmonium.similar(run, "person 7", **role, top=4)
+    printed = json.loads(call("similar", run, "person 7", *options, "--top", 4, "--json").out)
+    assert printed == json.loads(json.dumps(expected.to_json())) and len(printed["entities"]) == 4
+    words = call("similar", run, "person 7", *options, "--top", 4).words
+    assert words.startswith(expected.title)
+    assert all(f"{one.name} " in words and "; ".join(one.shared) in words for one in expected)
+
+
+def test_names_in_a_role_may_contain_its_sign(call, tmp_path: Path) -> None:
+    rows = "".join(f"a{i}\tx=y\tb=c\n" for i in range(8))
+    run = harmonium.train(pairs_file(tmp_path, rows), "plain", dim=4, epochs=1, out=tmp_path / "run").path
+    assert json.loads(call("similar", run, "a1", "--as", "x=y=b=c", "--json").out)["entities"][0]["known"] is True
+    assert "a role is RELATION=ENTITY" in call("similar", run, "a1", "--as", "next").err
+    assert "not both" in call("similar", run, "a1", "--as", "x=y=b=c", "--as-tail", "x=y=a1").err
+
+
+def pairs_file(folder: Path, rows: str) -> Path:
+    (folder / "facts.tsv").write_text(rows, encoding="utf-8")
+    return folder / "facts.tsv"
 
 
 def test_explain_leads_with_facts_in_words(call, run: Path, tmp_path: Path) -> None:

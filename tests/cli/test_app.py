@@ -104,12 +104,10 @@ BAD = {
     "unknown split": ("evaluate {run} --split dev", "train, valid, test, not 'dev'"),
     "bad by": ("evaluate {run} --by colour", "side, relation, category, not 'colour'"),
     "no name": ("predict {run}", "give two of head, relation and tail"),
-    "bad of": ("neighbours {run} a b c --of relations", "triplets.*entities.*relations"),
     "bad plot": ("paper gain {run} --plot gain.txt", r"--plot gain\.txt.*\.png, \.pdf or \.svg"),
-    "plot of entities": ("neighbours {run} a b c --of entities --plot a.png", "--plot.*triplets"),
     "no labels": ("paper density {run} --labelled {space}/family/train.txt", r"train\.txt:1: .*3 columns.* 4"),
     "bad device": ("paper density {run} --device abacus", "'abacus'"),
-    "bad slot": ("neighbours {run} a b c --slot relation", "'relation'"),
+    "bad role": ("similar {run} a --as next", "RELATION=ENTITY.*'next'"),
     "no labelled folder": ("classify {run} --labelled {space}/family", r"classification_valid\.txt.*No such file"),
     "bad triples": ("classify {run} --data {space}/narrow/train.txt", r"train\.txt:1: no entity named 'a'"),
     "broken plugin": ("--plugin {space}/broken.py info atlas", r"broken\.py: ZeroDivisionError: division by zero"),
@@ -160,5 +158,5 @@ def test_names_are_never_read_as_markup(call, tmp_path: Path) -> None:
     assert "([red]a1[/red], [link], ?)" in table
     assert "[/b]1" in table
     assert "[red]a0[/red] · [link] · [/b]0" in call("info", out).words
-    assert "[red]a1[/red]" in call("neighbours", out, "[red]a1[/red]", "[link]", "[/b]1").out
+    assert "[red]a1[/red]" in call("similar", out, "[red]a1[/red]", "--as", "[link]=[/b]1").out
     assert "'[red]a9[/red]'" in call("predict", out, "--head", "[red]a9[/red]", "--relation", "[link]").err

@@ -93,7 +93,7 @@ def test_a_messy_file_becomes_a_list_and_its_run_is_used_again(call, messy: Path
 def test_what_cannot_work_is_refused_at_once(call, messy: Path) -> None:
     for options, message in (
         (("--out", "missing.xlsx"), "must end in .tsv, .csv"),
-        (("--preset", "better"), "--preset is one of"),
+        (("--preset", "better"), "--preset must be one of"),
         (("--columns", "who,likes,what"), "no column 'who'; there are Subject, Predicate, Object"),
     ):
         refused = call("complete", "people.csv", *options)

@@ -41,7 +41,7 @@ CALLS = {
     "complete": ["{run}", "--top", "5"],
     "classify": ["{run}"],
     "evaluate": ["{run}"],
-    "neighbours": ["{run}", *FACT],
+    "similar": ["{run}", "person 7", "--as", "next=person 8"],
     "explain": ["{run}", *FACT],
     "paper table": [
         "gain",
@@ -132,14 +132,16 @@ def test_cells_cannot_break_a_table(call, tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused_before_any_work(call) -> None:
     refused = call("train", "gone", "--format", "xml")
     assert refused.code == 2
-    assert "--format is one of table, json, jsonl, csv, tsv, md, not 'xml'" in refused.err
+    assert "--format must be one of table, json, jsonl, csv, tsv, md, not 'xml'" in refused.err
 
 
 # Help ----------------------------------------------------------------------------------------------------------------
 
 
 def test_every_format_that_can_be_written_is_named_by_convert(call) -> None:
-    assert f"--to is one of {', '.join(targets())}, not 'xlsx'" in call("convert", "atlas", "out", "--to", "xlsx").err
+    assert (
+        f"--to must be one of {', '.join(targets())}, not 'xlsx'" in call("convert", "atlas", "out", "--to", "xlsx").err
+    )
 
 
 def test_settings_are_listed_with_their_values(call, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import harmonium
 from command_line import FACT
+from harmonium.analysis.neighbours import nearest_triples
 from harmonium.paper.density import density
 from harmonium.paper.dynamics import dynamics
 from harmonium.paper.gain import gain
@@ -65,7 +66,9 @@ def test_gain_by_candidates(call, run: Path, tmp_path: Path) -> None:
 
 def test_neighbours_of_guises(call, run: Path) -> None:
     opened = harmonium.Run.load(run)
-    expected = [harmonium.neighbours(opened, *fact, top=2).to_json() for fact in guises(opened.graph)]
+    graph = opened.graph
+    facts = [graph.triple(*fact) for fact in guises(graph)]
+    expected = [nearest_triples(opened.model, graph, fact, count=2).to_json() for fact in facts]
     printed = json.loads(call("paper", "neighbours", run, "--top", 2, "--json").out)
     assert printed == json.loads(json.dumps(expected)) and printed
     assert f"{expected[0]['triple'][0]} in (" in call("paper", "neighbours", run, "--top", 2).out
@@ -91,7 +94,7 @@ def test_a_table_of_rows(call, workspace: Path, tmp_path: Path) -> None:
 
 def test_a_recipe_is_a_preset(call, workspace: Path) -> None:
     refused = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-7")
-    assert refused.code == 2 and "--preset is one of best" in refused.err
+    assert refused.code == 2 and "--preset must be one of best" in refused.err
     small = ("--set", "model.entity_dim=4", "--set", "train.epochs=1", "--set", "train.batch_size=16")
     result = call("plan", workspace / "family", "--preset", "paper/FB15K/hhole-1", *small)
     assert result.code == 0, result.err

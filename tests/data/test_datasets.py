@@ -43,7 +43,7 @@ def test_a_name_is_looked_up_in_harmonium_data(write_folder, tmp_path: Path, mon
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that takes graphs of any size."""
     monkeypatch.setenv("HARMONIUM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(datasets, "WORTH_CACHING", 1)
+    monkeypatch.setattr(datasets, "MIN_CACHED_FACTS", 1)
     return tmp_path / "cache"
 
 

@@ -35,7 +35,7 @@ def test_known_answers_are_those_of_the_open_slot(slot: Slot, splits: tuple[str,
 def test_known_answers_of_queries_are_all_of_theirs_and_no_others(
     slot: Slot, splits: tuple[str, ...], rows: slice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_module, "CHUNK", 7)
+    monkeypatch.setattr(graph_module, "FACTS_PER_CHUNK", 7)
     graph = make_graph()
     queries = graph.test[rows]
     few, everything = graph.known_answers(slot, splits, queries), graph.known_answers(slot, splits)

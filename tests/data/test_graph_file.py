@@ -40,7 +40,7 @@ def test_a_graph_file_gives_the_graph_again(tmp_path: Path, labels: list[str] | 
 
 def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its columns and names are views of the file: nothing of its size is made."""
-    monkeypatch.setattr(tensor_file, "MAPPED", 1 << 20)
+    monkeypatch.setattr(tensor_file, "MIN_MAPPED_BYTES", 1 << 20)
     graph, file = make_graph(n_entities=300, sizes=(9, 0, 10)), tmp_path / "large.graph"
     train = Triples(*(torch.randint(size, (2_000_000,)) for size in (300, 3, 300)))  # 48 MB
     graph = dataclasses.replace(graph, train=train)
@@ -48,7 +48,7 @@ def test_a_large_graph_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     preparation = f"""
 from harmonium.data.datasets import load
 from harmonium.runtime import tensor_file
-tensor_file.MAPPED = 1 << 20
+tensor_file.MIN_MAPPED_BYTES = 1 << 20
 load({str(file)!r})
 """
     assert memory_growth(preparation, f"loaded = load({str(file)!r})") < file.stat().st_size / 8
@@ -72,9 +72,9 @@ def spoilt(change: Callable[[dict[str, Tensor]], object]) -> bytes:
         (lambda t: t.update({"train.tail": t["train.tail"].int()}), "train is not three columns of ids"),
         (lambda t: t["test.tail"].__setitem__(3, 12), "test has an id without a name"),
         (lambda t: t["valid.relation"].__setitem__(0, -1), "valid has an id without a name"),
-        (lambda t: t["entities.offsets"].__setitem__(0, 1), "entities is no list of names"),
-        (lambda t: t["entities.offsets"].__setitem__(4, 99), "entities is no list of names"),
-        (lambda t: t.update({"entities.order": t["entities.order"][1:].clone()}), "entities is no list of names"),
+        (lambda t: t["entities.offsets"].__setitem__(0, 1), "entities is not a list of names"),
+        (lambda t: t["entities.offsets"].__setitem__(4, 99), "entities is not a list of names"),
+        (lambda t: t.update({"entities.order": t["entities.order"][1:].clone()}), "entities is not a list of names"),
         (lambda t: t["relations.order"].__setitem__(0, 3), "relations has no sound index"),
         (lambda t: t["relations.hashes"].__setitem__(0, -1), "relations has no sound index"),
         (lambda t: t["entities.content"].__setitem__(0, 0x80), "can't decode byte 0x80"),

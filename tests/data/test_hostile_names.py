@@ -86,5 +86,5 @@ def test_a_part_of_a_graph_that_is_no_file_is_an_error(kind: str, name: str, tmp
         part.mkdir()
     else:
         part.symlink_to(name if kind == "link to itself" else "nowhere")
-    with pytest.raises(HarmoniumError, match=f"{name}: (is a pipe|is a folder|a link to a file that is not there)"):
+    with pytest.raises(HarmoniumError, match=f"{name}: (is a pipe|is a folder|a link to a file that does not exist)"):
         load(tmp_path)

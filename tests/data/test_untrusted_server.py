@@ -116,8 +116,8 @@ BROKEN: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_endpoint_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(untrusted_server, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(untrusted_server, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(untrusted_server, "MAX_ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(untrusted_server, "MAX_ANSWER_BYTES", 1 << 20)
     answer, message = BROKEN[name]
     begun = time.monotonic()
     with endpoint(answer) as address, pytest.raises(HarmoniumError, match=message):

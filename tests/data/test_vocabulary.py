@@ -17,12 +17,12 @@ def test_a_name_is_an_identifier_or_a_label() -> None:
 
 
 def test_titles_are_labels_only_if_they_are_distinct() -> None:
-    assert LABELLED.titles() == LABELLED.ids
-    assert Vocabulary(["a", "b"], ["Anna", "Ben"]).titles() == ["Anna", "Ben"]
+    assert LABELLED.unique_names() == LABELLED.ids
+    assert Vocabulary(["a", "b"], ["Anna", "Ben"]).unique_names() == ["Anna", "Ben"]
 
 
 def test_a_label_of_several_asks_for_an_identifier() -> None:
-    with pytest.raises(HarmoniumError, match="2 entity names may be 'Georgia'.*: Q230, Q1428"):
+    with pytest.raises(HarmoniumError, match="2 entity names match 'Georgia'.*: Q230, Q1428"):
         LABELLED.index("Georgia")
     assert LABELLED.index("Q1428") == 3
 
@@ -44,7 +44,7 @@ def test_names_are_found_in_another_spelling(name: str) -> None:
 def test_a_spelling_of_several_names_is_ambiguous() -> None:
     names = Vocabulary(["US", "us", "UK"])
     assert (names.index("US"), names.index("us"), names.index("uk")) == (0, 1, 2)
-    with pytest.raises(HarmoniumError, match="2 entity names may be 'Us'; say which: US, us"):
+    with pytest.raises(HarmoniumError, match="2 entity names match 'Us'; give one of them: US, us"):
         names.index("Us")
     assert Vocabulary(["Q1"], ["q1"]).index("Q1") == 0  # one entity under both names
 

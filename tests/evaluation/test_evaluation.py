@@ -83,5 +83,5 @@ def test_without_test_facts_the_summary_is_of_valid() -> None:
 def test_no_facts_left_to_rank_is_an_error() -> None:
     last = GRAPH.n_entities - 1
     unseen = replace(GRAPH, train=GRAPH.train[:1], test=Triples.from_rows([[last, 0, last]]))
-    with pytest.raises(HarmoniumError, match="no test facts are left to rank; say unseen=keep"):
+    with pytest.raises(HarmoniumError, match="no test facts are left to rank; set unseen=keep"):
         evaluate_scorer(Frequency(unseen), unseen, EvaluateConfig(unseen="drop"))

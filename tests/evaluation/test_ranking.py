@@ -111,7 +111,7 @@ def test_ranks_do_not_depend_on_blocks_of_candidates(
         return
     expected = evaluate_scorer(model, graph, protocol, chunk=chunk).ranks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
+        patch.setitem(gradient_graph.CANDIDATES_PER_BLOCK, "cpu", block)
         ranks = evaluate_scorer(model, graph, protocol, chunk=chunk).ranks
         assert len(list(model.prepare().score_blocks(Slot.TAIL, graph.test))) == math.ceil(9 / block)
     assert all(map(torch.equal, ranks.columns, expected.columns))
@@ -130,7 +130,7 @@ def test_top_candidates_and_log_normaliser_do_not_depend_on_blocks(block: int, m
     def exclude(start: int, block_scores: Tensor) -> None:
         block_scores[select_block(excluded, start, block_scores.shape[1])] = -torch.inf
 
-    monkeypatch.setitem(gradient_graph.CANDIDATES_AT_ONCE, "cpu", block)
+    monkeypatch.setitem(gradient_graph.CANDIDATES_PER_BLOCK, "cpu", block)
     top = top_candidates(model.prepare(), Slot.TAIL, graph.test, 4, exclude)
     assert top.ids.equal(scores.topk(4).indices)
     torch.testing.assert_close(top.scores, scores.topk(4).values)

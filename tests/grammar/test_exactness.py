@@ -194,7 +194,8 @@ def names(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -
     def rarity(word: str) -> float:
         return math.log(plain.n / count[word])
 
-    common = sum(rarity(word) ** 2 for word in first & second if 2 <= count[word] <= max(2, 0.1 * plain.n))
+    compared = {word for word in first if 2 <= count[word] <= max(2, 0.3 * plain.n)}
+    common = sum(rarity(word) ** 2 for word in compared & second)
     lengths = [math.sqrt(sum(rarity(word) ** 2 for word in words)) for words in (first, second)]
     inside = [common / math.prod(lengths), float(second <= first), float(first <= second)]
     members = set().union(*plain.answers(slot, relation).values()) - {candidate}
@@ -207,8 +208,8 @@ def names(plain: Plain, slot: Slot, relation: int, given: int, candidate: int) -
     fit = min(7.0, max(-7.0, fit / math.sqrt(len(second))))
     answers = plain.answers(slot, relation)
     usual = sum(candidate in of_entity for of_entity in answers.values()) / len(answers)
-    sharing = [[answers[e] for e in answers if word in plain.words[e]] for word in first]
-    like = max(confidence_of(answered, candidate, usual) for answered in sharing)
+    sharing = [[answers[e] for e in answers if word in plain.words[e]] for word in compared]
+    like = max((confidence_of(answered, candidate, usual) for answered in sharing), default=0.0)
     return [*(inside if given != candidate else [0.0, 0.0, 0.0]), fit, like]
 
 

@@ -45,7 +45,7 @@ def test_values_and_gradients_are_those_of_the_definition(
     queries, n_entities, dim, rank, block, kept, smoothing, device, monkeypatch
 ) -> None:
     monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", dict.fromkeys(("cpu", "cuda"), block))
-    monkeypatch.setattr(cross_entropy, "KEPT", dict.fromkeys(("cpu", "cuda"), kept))
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_KEPT", dict.fromkeys(("cpu", "cuda"), kept))
     for name in ("complex", "hole", "concatenation"):
         form = {"rank": rank} if rank else {"harmony": False}
         model = make_model(name, n_entities, dim, reciprocal=name == "complex", **form).to(device)
@@ -73,7 +73,7 @@ def test_the_error_in_float32_is_that_of_the_reference(rank: int) -> None:
 def test_operands_are_rounded_where_candidates_are_many(rank: int, monkeypatch) -> None:
     """On a CPU: gradients in training precision are near the exact ones, and exact for few candidates."""
     monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
-    for n_candidates, rounds in ((50, False), (cross_entropy.MANY_CANDIDATES, True)):
+    for n_candidates, rounds in ((50, False), (cross_entropy.MIN_ROUNDED_CANDIDATES, True)):
         vectors, core, table, target = problem(9, n_candidates, 16, rank, torch.float32)
         vectors, table = (tensor.requires_grad_() for tensor in (vectors, table))
 
@@ -178,7 +178,7 @@ class Threads:
 def test_the_parts_of_processes_add_up_to_the_loss_and_its_gradients(
     sizes, rank, smoothing, backend, kept, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "KEPT", dict.fromkeys(("cpu", "cuda"), kept))
+    monkeypatch.setattr(cross_entropy, "PRODUCTS_KEPT", dict.fromkeys(("cpu", "cuda"), kept))
     monkeypatch.setattr(cross_entropy, "PRODUCTS_AT_ONCE", dict.fromkeys(("cpu", "cuda"), 200))
     torch.manual_seed(0)
     vectors, core, table, _ = problem(9, 50, 6, rank, torch.float64)

@@ -104,7 +104,7 @@ def test_formulas_that_are_not_affine_in_each_slot_are_refused(name: str, regist
         ("returns a tensor on meta for cpu; keep the device", lambda h, r, t: (h * r * t).to("meta")),
         ("not finite", lambda h, r, t: h / t * r),
         (r"fails on torch.float32 vectors.*'x'", lambda h, r, t: {}["x"]),
-        (r"fails on torch.float32 vectors of the shapes \(6,\)", lambda h, r, t: h @ torch.ones(7, 3)),
+        (r"fails on torch.float32 vectors of shapes \(6,\)", lambda h, r, t: h @ torch.ones(7, 3)),
         ("fails on torch.float64 vectors", lambda h, r, t: (h * r * t) @ torch.ones(6, 6)),
         ("any leading dimensions", lambda h, r, t: torch.cat([h, r, t], dim=-1)),
         ("others of its batch", lambda h, r, t: h * r * t + (h.flatten(0, -2).sum(0) if h.dim() > 1 else h)),
@@ -120,7 +120,7 @@ def test_what_is_not_one_vector_for_each_triple_is_refused(
 @pytest.mark.parametrize(
     ("message", "attributes"),
     [
-        ("says is_linear, but a zero head does not compose to zero", {"is_linear": True}),
+        ("declares is_linear, but a zero head does not compose to zero", {"is_linear": True}),
         ("transpose with the head open", {"transpose": lambda self, slot_map, cotangent: cotangent * 2}),
         ("norm_bound with the head", {"norm_bound": lambda self, slot_map, c: c.square() @ c.square().T * 1e-9}),
         ("norm_bound with the head", {"norm_bound": lambda self, slot_map, c: c.square() @ c.square().T * math.nan}),

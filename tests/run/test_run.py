@@ -85,7 +85,7 @@ def test_the_fingerprint_is_of_the_model_and_the_graph(saved: Path, monkeypatch:
 
 
 def test_a_large_run_is_mapped_and_the_file_never_changes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_file, "MAPPED", 0)
+    monkeypatch.setattr(tensor_file, "MIN_MAPPED_BYTES", 0)
     before, opened = contents(saved), Run.load(saved)
     with open("/proc/self/maps") as maps:
         assert {Path(line.split()[-1]).name for line in maps} >= {"data.graph", "model.safetensors"}

@@ -14,6 +14,8 @@ import polars as pl
 import pytest
 
 import harmonium
+from harmonium.analysis.neighbours import guise_of
+from harmonium.answers.open_run import open_run
 from harmonium.data import graph as graphs
 from harmonium.data.graph import Graph
 from harmonium.data.vocabulary import Vocabulary
@@ -50,8 +52,9 @@ RESULTS: dict[str, Make] = {
     "evaluation": lambda run: run.evaluate(),
     "summary": lambda run: run.evaluation,
     "explanation": lambda run: run.explain(*FACT),
-    "neighbourhood": lambda run: run.neighbours(*FACT),
-    "entity neighbourhood": lambda run: run.neighbours(*FACT, of="entities"),
+    "neighbourhood": lambda run: guise_of(open_run(run), run.graph.triple(*FACT)).neighbourhood(),
+    "similar entities": lambda run: run.similar(FACT[0]),
+    "similar in a role": lambda run: run.similar(*FACT),
     "diagnosis": lambda run: harmonium.doctor(run.graph),
     "diagnosis since": lambda run: harmonium.doctor(
         run.graph, since=replace(run.graph, train=run.graph.train[:50], valid=run.graph.test)

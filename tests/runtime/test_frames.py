@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 import harmonium
+from harmonium.analysis.neighbours import guise_of
+from harmonium.answers.open_run import open_run
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run
 from harmonium.runtime.frames import ResultList
@@ -50,14 +52,12 @@ def test_an_evaluation_is_a_table_of_its_parts(run: Run) -> None:
         assert frame.filter(pl.col("by") == by)["queries"].sum() == len(evaluation.ranks) == 20
 
 
-@pytest.mark.parametrize("of", ["triplets", "entities"])
-def test_a_neighbourhood_is_a_table_of_both_spaces(run: Run, of: str) -> None:
-    neighbourhood = harmonium.neighbours(run, "person 0", "next", "person 1", top=3, of=of)
-    first = "composed" if of == "triplets" else "entity"
+def test_a_neighbourhood_is_a_table_of_both_spaces(run: Run) -> None:
+    neighbourhood = guise_of(open_run(run), run.graph.train[:1]).neighbourhood(3)
     frame = neighbourhood.to_frame()
-    assert frame["space"].to_list() == [first] * 3 + ["token"] * 3
+    assert frame["space"].to_list() == ["composed"] * 3 + ["token"] * 3
     assert frame["position"].to_list() == [1, 2, 3] * 2
-    assert frame["name"].to_list() == [n.name for n in (*getattr(neighbourhood, first), *neighbourhood.token)]
+    assert frame["name"].to_list() == [n.name for n in (*neighbourhood.composed, *neighbourhood.token)]
 
 
 def test_columns_that_start_empty_are_read(run: Run) -> None:

@@ -31,8 +31,8 @@ def same(tensors: dict, expected: dict) -> None:
 def test_tensors_come_back_and_others_can_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, part: int
 ) -> None:
-    monkeypatch.setattr(tensor_file, "MAPPED", mapped)
-    monkeypatch.setattr(tensor_file, "PART", part)
+    monkeypatch.setattr(tensor_file, "MIN_MAPPED_BYTES", mapped)
+    monkeypatch.setattr(tensor_file, "BYTES_PER_PART", part)
     file = tmp_path / "file.safetensors"
     record = storage.write(file, tensor_file.parts(TENSORS, {"who": "Zoë"}))
     assert record == storage.FileRecord(file.stat().st_size, storage.digest(file.read_bytes()))
@@ -63,7 +63,7 @@ tensor_file.read(file)[0]["b"].sum()  # what is imported, and the threads that a
     assert memory_growth(preparation, statements) < size / 8
     checksum, (tensors, _) = storage.digest(file.read_bytes()), tensor_file.read(file)
     assert tensors["a"].data_ptr() % 64 == 0
-    monkeypatch.setattr(tensor_file, "MAPPED", 1 << 30)
+    monkeypatch.setattr(tensor_file, "MIN_MAPPED_BYTES", 1 << 30)
     copy, _ = tensor_file.read(file)
     tensors["a"][:] = 7  # as training does
     assert copy["a"].sum() == 0

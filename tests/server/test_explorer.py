@@ -173,5 +173,5 @@ def test_a_wrong_name_gets_suggestions(server: Server) -> None:
     assert server.get("answers", head="q1", relation="nxt").json["suggestions"][0]["name"] == "next"
     bare = make_graph()
     twins = dataclasses.replace(bare, entities=Vocabulary(bare.entities.ids, ["twin"] * bare.n_entities))
-    with pytest.raises(HarmoniumError, match="12 entity names may be 'twin'"):
+    with pytest.raises(HarmoniumError, match="12 entity names match 'twin'"):
         Explorer(untrained(twins, ModelConfig("distmult", 6))).facts("twin", None, 0, 1)

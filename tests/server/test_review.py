@@ -168,12 +168,12 @@ def test_forged_requests_are_refused_even_with_a_token(review: ReviewServer, kin
 
 
 def test_bodies_are_limited_in_size(review: ReviewServer) -> None:
-    assert review.post("judge", {"comment": "x" * guard.LONGEST_BODY}).status == 413
+    assert review.post("judge", {"comment": "x" * guard.MAX_BODY}).status == 413
     token = f"Authorization: Bearer {review.app.issued['ana']}\r\n"
     head = f"POST /api/v1/review/judge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{token}"
     for rest, status in (
         ("Transfer-Encoding: chunked\r\n\r\n5\r\n{}   \r\n0\r\n\r\n", 413),
-        (f"Content-Length: {guard.LONGEST_BODY + 1}\r\n\r\n", 413),
+        (f"Content-Length: {guard.MAX_BODY + 1}\r\n\r\n", 413),
         ("Content-Length: -1\r\n\r\n{", 400),
     ):
         with socket.create_connection(("127.0.0.1", review.port), timeout=20) as connection:

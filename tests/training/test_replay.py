@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from harmonium.data.triples import Triples
-from harmonium.training.refit.replay import UNIFORM, Cycle, Replay
+from harmonium.training.refit.replay import UNIFORM_SHARE, Cycle, Replay
 from small import make_graph
 
 
@@ -17,7 +17,7 @@ def test_the_weighted_mean_of_replayed_facts_is_that_of_all_facts() -> None:
         mean = torch.zeros(30, dtype=torch.float64).index_add_(0, ids, weights) / len(drawn)
         expected = getattr(kept, slot).bincount(minlength=30) / len(kept)
         torch.testing.assert_close(mean, expected.double(), atol=0.01, rtol=0)
-    assert drawn.weights().max() <= 1 / UNIFORM + 1e-9
+    assert drawn.weights().max() <= 1 / UNIFORM_SHARE + 1e-9
     ends = torch.cat([changed.head, changed.tail])
     concerned = torch.isin(kept.head, ends) | torch.isin(kept.tail, ends)
     assert replay.importance[concerned].max() < replay.importance[~concerned].min()  # drawn more often

@@ -22,7 +22,7 @@ import torch
 import harmonium
 from harmonium import Run
 from harmonium.data.triples import Triples
-from harmonium.model.gradient_graph import DRAWN_ROWS, draw_rows
+from harmonium.model.gradient_graph import ROWS_PER_DRAW, draw_rows
 from harmonium.runtime.distributed import World
 from small import family
 
@@ -217,7 +217,7 @@ def test_processes_with_different_settings_are_refused(tmp_path: Path) -> None:
 # Without processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 7, DRAWN_ROWS, 2 * DRAWN_ROWS + 5])
+@pytest.mark.parametrize("n", [1, 7, ROWS_PER_DRAW, 2 * ROWS_PER_DRAW + 5])
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("is_xavier", [False, True])
 def test_initial_vectors_do_not_depend_on_the_number_of_processes(n: int, size: int, is_xavier: bool) -> None:

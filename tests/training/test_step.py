@@ -74,7 +74,7 @@ def test_dropout_on_queries_and_smoothing_change_training_and_are_repeatable(ter
         ("train.label_smoothing=0.1 train.loss=logistic", "label_smoothing needs a softmax, not train.loss=logistic"),
         ("train.frequency_weight=0.9", "frequency_weight needs the loss against all entities"),
         ("train.dura=0.1 model.composition=concatenation", "dura needs a composition .* concatenation is not"),
-        ("train.f2=0.1", "f2 does nothing where vectors have length one"),
+        ("train.f2=0.1", "f2 has no effect on vectors of length one"),
     ],
 )
 def test_terms_that_do_not_fit_the_model_or_the_loss_are_refused(more: str, message: str) -> None:

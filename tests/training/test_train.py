@@ -13,9 +13,7 @@ from harmonium.config.settings import Config
 from harmonium.data.triples import Triples
 from harmonium.evaluation.baselines import Frequency
 from harmonium.evaluation.evaluation import evaluate_scorer
-from harmonium.model.harmony import Harmony
-from harmonium.run.run import Run
-from small import family, make_graph
+from small import family
 
 EMPTY = Triples.from_rows([])
 
@@ -70,18 +68,3 @@ def test_bfloat16_vectors_are_trained_saved_and_loaded(optimiser: str, tmp_path:
     vectors = read.model.entities()
     assert vectors.dtype == torch.float32
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(40))
-
-
-@pytest.mark.parametrize("harmony", ["joint", "after", "optional"])
-def test_w_is_fitted_with_the_vectors_or_after_them(harmony: str, tmp_path: Path) -> None:
-    overrides = ["model.entity_dim=16", "train.epochs=10", "train.batch_size=32", f"train.harmony={harmony}"]
-    config = Config.read("plain", [*overrides, "model.harmony=true", "model.rank=2"])
-    graph = make_graph(30, 3, (400, 60, 30))
-    run = harmonium.train(graph, config, tmp_path / "run")
-    fitted = run.history.harmony
-    assert (fitted is None) == (harmony == "joint")
-    assert run.config.model.harmony == (harmony != "optional" or fitted["preferred"])
-    assert harmonium.evaluate(tmp_path / "run").metrics == pytest.approx(run.metrics)
-    assert Run.load(tmp_path / "run").history.harmony == fitted
-    if harmony == "after":
-        assert isinstance(run.model.form, Harmony) and run.config.model.rank == len(run.model.form.free)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harmonium.answers.calibration.completeness import completeness_of
+from harmonium.answers.open_run import open_run
 from harmonium.config.settings import EvaluateConfig
 from harmonium.data.checks.clean import clean_copy
 from harmonium.data.checks.contradictions import find_contradictions
@@ -30,7 +32,8 @@ def doctor(
 ) -> Diagnosis:
     """Check a graph for leaks and faults, with a verdict.
 
-    `source`: anything that `load` reads, with its options as `reading`, or a run, whose graph is checked.
+    `source`: anything that `load` reads, with its options as `reading`, or a run: its graph is checked, and how many facts
+    of each relation it lacks is estimated.
     `clean`: a folder or file for a copy without leaks.
     `since`: an older version of the graph, or a run on it; facts that contradict it are listed.
     `top`: number of contradictions listed.
@@ -43,6 +46,8 @@ def doctor(
     graph = open_graph(source, **reading)
     older = None if since is None else _open_older(since, reading)
     diagnosis = replace(diagnose(graph), rule_baseline=rank_by_rules(graph, progress))
+    if isinstance(source, Run) or is_run_folder(source):
+        diagnosis = replace(diagnosis, completeness=completeness_of(open_run(source)))
     if older is not None:
         diagnosis = replace(diagnosis, since=find_contradictions(older, graph, top))
     if out is None:

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
+from harmonium.answers.calibration.completeness import completeness_of
+from harmonium.answers.open_run import open_run
 from harmonium.data.checks.contents import describe_graph
 from harmonium.model.build import title
 from harmonium.model.harmony import Harmony
@@ -11,6 +13,8 @@ from harmonium.run.run import Run, is_run_folder, open_graph
 
 def info(graph_or_run: Any, **reading: Any) -> dict[str, Any]:
     """The contents of a graph (counts, relations with an example) and, for a run, its settings, training and metrics.
+
+    Of a run also how complete each relation is, estimated once (which takes seconds) and kept.
 
     A graph is anything that `load` reads, and `reading` are its options.
 
@@ -32,6 +36,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "stopped": run.history.stopped,
         "seconds": run.history.seconds,
         "metrics": run.evaluation.to_json() if run.evaluation else {},
+        "completeness": completeness_of(open_run(run)),
         "updates": [update.to_json() for update in run.updates],
     }
 

@@ -17,6 +17,8 @@ from harmonium.analysis.figures import inline_svg
 from harmonium.analysis.neighbours import guise_of
 from harmonium.analysis.page import check_page, render_page, write_page
 from harmonium.analysis.plain_comparison import PlainComparison, without_harmony
+from harmonium.answers.audit.audit import kept_suspects
+from harmonium.answers.audit.suspect import Audit, in_words
 from harmonium.answers.calibration.hidden_facts import find_hidden
 from harmonium.answers.classify import classify
 from harmonium.answers.complete import complete, probability_bands
@@ -41,6 +43,7 @@ MAX_RELATIONS = 40  # in one table; of more, the most frequent, the best and the
 FREQUENT, EXTREMES, MIN_QUERIES = 20, 10, 10  # how many of those; queries of a relation that may be best or worst
 MISSING, SHOWN = 1000, 20  # missing facts that are counted by probability, and those that are listed
 PLAIN = "without W: the same vectors, plain"
+VECTORS = "vectors alone"
 Progress = Callable[[int], None]
 Rows = list[tuple[str, Metrics]]
 
@@ -76,7 +79,7 @@ def render(run: Run, limit: int, seed: int, fact: Sequence[str] | None = None, p
     if run.evaluation:
         values |= _result_values(run, run.evaluation, limit, seed, progress)
     hidden = _or_reason(lambda: find_hidden(run, progress=progress))
-    values |= _missing_values(run, progress) | {"hidden": hidden}
+    values |= _missing_values(run, progress) | {"hidden": hidden, "audit": _audit(run)}
     values |= {
         "figure_training": inline_svg("training", figures.training_figure, run.history, run.config.train.metric),
         "figure_guises": inline_svg("guises", figures.guises_figure, open_run(run), triples),
@@ -111,6 +114,12 @@ def _or_reason(make: Callable[[], Any]) -> Any:
         return make()
     except HarmoniumError as error:
         return str(error)
+
+
+def _audit(run: Run) -> Audit | None:
+    """The first suspects, where the graph was audited before; an audit takes as long as training."""
+    found = kept_suspects(open_run(run))
+    return None if found is None else in_words(open_run(run), found, SHOWN)
 
 
 def _missing_values(run: Run, progress: Progress | None) -> dict[str, Any]:
@@ -185,20 +194,22 @@ def _comparison_values(ranks: dict[str, Ranks], ties: str, name: str) -> dict[st
     """The model with W and without it, where it has one."""
     if PLAIN not in ranks:
         return {}
-    comparison = PlainComparison.of(ranks["model"], ranks[PLAIN], ties)
+    comparison = PlainComparison.of(ranks.get(VECTORS, ranks["model"]), ranks[PLAIN], ties)
     both = {name: comparison.harmonic, PLAIN: comparison.plain}
     rows = [(label, {"queries": comparison.queries, **metrics}) for label, metrics in both.items()]
     return {"comparison": comparison, "comparison_rows": rows}
 
 
 def _ranks(run: Run, protocol: EvaluateConfig, limit: int, seed: int, progress: Progress | None) -> dict[str, Ranks]:
-    """Ranks of the model, of the frequency baseline and of the model without W on the same queries, at most `limit`."""
+    """Ranks of the same queries, at most `limit`: of the model, its vectors alone and without W, and frequency."""
     triples = run.graph.split(protocol.split)
     sides = 2 if protocol.side == "both" else 1
     if sides * len(triples) > limit:
         order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(seed))
         triples = triples[order[: max(limit // sides, 1)]]
-    scorers: dict[str, Scorer] = {"model": run.model, "frequency baseline": Frequency(run.graph)}
+    scorers: dict[str, Scorer] = {"model": run.held_out_scorer(), "frequency baseline": Frequency(run.graph)}
+    if run.grammar is not None:
+        scorers[VECTORS] = run.model
     if isinstance(run.model.form, Harmony):
         scorers[PLAIN] = without_harmony(run.model)
     return {

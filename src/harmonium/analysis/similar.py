@@ -103,6 +103,9 @@ class Similar(Tabular):
     def records(self) -> list[dict[str, Any]]:
         return [alike.to_json() for alike in self.entities]
 
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
     def display(self) -> Iterator[Part]:
         if self.role is None:
             rows = [[e.name, f"{e.similarity:.2f}", "; ".join(e.shared)] for e in self.entities]

@@ -141,7 +141,7 @@ def classify_triples(
     has_threshold = (n_true > 0) & (n_false > 0) & (n_true + n_false >= minimum)
     thresholds = best_thresholds(scores, labels, triples.relation, graph.n_relations, threshold)
     thresholds = torch.where(has_threshold, thresholds, threshold)
-    names, test_scores = graph.relations.titles(), score(test_triples)
+    names, test_scores = graph.relations.unique_names(), score(test_triples)
     return Classification(
         graph.name, source, names, threshold, thresholds, has_threshold, test_scores, test_labels, test_triples.relation
     )

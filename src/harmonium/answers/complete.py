@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from harmonium.data.formats.neo4j.address import is_neo4j
 from harmonium.data.graph import Graph
 from harmonium.data.tables.reading_options import NAMES as READING
 from harmonium.data.triples import Slot, Triples
-from harmonium.errors import refuse_unknown, whole_number
+from harmonium.errors import HarmoniumError, refuse_unknown, whole_number
 from harmonium.runtime import distributed, torchrun
 from harmonium.runtime.distributed import World, run_on_main
 from harmonium.runtime.frames import ResultList
 
+DEFAULT_TOP = 1000
+LONGEST = 100_000  # facts of a list of a given precision
 BANDS = (0.9, 0.5, 0.2, 0.0)  # lower ends of bands of probability
 
 
@@ -37,7 +40,8 @@ def complete(
     graph_or_run: Any,
     relation: str | Sequence[str] | None = None,
     *,
-    top: int = 1000,
+    top: int | None = None,
+    precision: float | None = None,
     typed: bool = True,
     only_empty: bool = False,
     reasons: bool = True,
@@ -52,6 +56,9 @@ def complete(
 ) -> ResultList[Prediction]:
     """The most probable facts that a graph lacks, of one or several relations or (default) of all, most probable first.
 
+    The list has `top` facts (default: 1000); with a `precision` of, say, 0.9 instead as many as it can have while 90 % of
+    them are true by their probabilities (and at most `top`, if that is given). Its `notes` say what this rests on.
+
     A run, or a graph as `load` reads it (`reading`: columns, delimiter, ...). A graph is trained on first: rows of a file
     that cannot be used are skipped, `preset` and `minutes` are those of `train`, the run is kept in `folder` (default:
     runs/NAME), and one on the same facts is used again unless `overwrite`.
@@ -59,7 +66,7 @@ def complete(
     `typed` keeps to entities that could fill the slot, by the types that the graph states and those inferred from all
     slots that an entity fills; `only_empty` to (head, relation, ?) without any known answer. A fact of a symmetric
     relation is listed in one direction, with the entity that the graph names first as the head. The probabilities add up
-    to the number of true facts if the graph lacks about as many facts as its validation split holds. `reasons` gives each
+    to the number of true facts, as far as held-out facts tell how many the graph lacks. `reasons` gives each
     fact a reason in words. With `out` the facts are also written to that file; with `to` they are merged into a Neo4j
     database (bolt://HOST/DATABASE), or the file is one for `neo4j`, `graphrag` or `lightrag`.
 
@@ -68,6 +75,9 @@ def complete(
     """
     check_target(to, out)
     refuse_unknown(reading, OPTIONS, READING)
+    if precision is not None and (not isinstance(precision, Real) or not 0 < precision < 1):
+        raise HarmoniumError(f"a precision is a share between 0 and 1, such as 0.9, not {precision!r}")
+    wanted = (DEFAULT_TOP if precision is None else LONGEST) if top is None else top
     allow_internal = bool(reading.get("allow_internal"))  # of a server to read from, or to write to
     with distributed.process_group() as world:
         opened = open_run(
@@ -76,15 +86,22 @@ def complete(
         run, names = opened.run, [relation] if isinstance(relation, str) else relation
         relation_ids = None if names is None else [run.graph.relations.index(name) for name in names]
         calibration = run_on_main(world, lambda: opened.fact_calibration(progress))
+        if calibration is None and precision is not None:
+            raise HarmoniumError(
+                f"a precision needs probabilities, and '{run.graph.name}' has too few validation facts"
+            )
         search = opened.search(typed, only_empty)
-        missing = find_missing(search, relation_ids, top, calibration, progress=progress, world=world)
+        missing = find_missing(search, relation_ids, wanted, calibration, progress=progress, world=world)
         missing = missing if typed else missing.restated(opened)
+        missing = missing if precision is None else missing.of_precision(precision)
     if torchrun.rank() > 0:
         return ResultList(missing.predictions(run.graph))
     why = None
     if reasons:
         why = with_contradictions(opened, missing.triples, find_reasons(opened.evidence, missing.triples, progress))
     predictions = ResultList(missing.predictions(run.graph, reasons=why), f"missing from {run.graph.name}")
+    if calibration is not None and missing.probabilities is not None:
+        predictions.notes = (_what_to_expect(calibration, missing, missing.probabilities),)
     rows = predictions.records()
     if to is not None:
         send(to, rows, run, out, allow_internal)
@@ -95,6 +112,13 @@ def complete(
 
 
 OPTIONS = tuple(inspect.signature(complete).parameters)[:-1]
+
+
+def _what_to_expect(calibration: FactCalibration, missing: MissingFacts, probabilities: Tensor) -> str:
+    """How many facts of a list are true, and by what, in words."""
+    expected, low, high = calibration.expected_true(probabilities, missing.triples.relation)
+    sure = f"{round(expected):,} of {len(missing):,} are expected to be true"
+    return f"{sure} ({round(low):,} to {round(high):,}), by probabilities calibrated on {calibration.true:,} held-out facts"
 
 
 def check_target(to: str | None, out: str | Path | None) -> None:
@@ -119,6 +143,13 @@ class MissingFacts:
 
     def __len__(self) -> int:
         return len(self.triples)
+
+    def of_precision(self, precision: float) -> MissingFacts:
+        """The longest list from the first fact on of which, by the probabilities, this share is true."""
+        assert self.probabilities is not None, "there is a calibration"
+        share = self.probabilities.cumsum(0) / torch.arange(1, len(self) + 1)
+        count = int((share >= precision).sum())  # the share falls along the list
+        return MissingFacts(self.triples[:count], self.scores[:count], self.probabilities[:count])
 
     def restated(self, opened: OpenRun) -> MissingFacts:
         """With the one probability of each fact: a search among all entities compares them with more than could be true."""

@@ -91,7 +91,7 @@ class Conflicts:
         value = self._values(companion.relation)[facts[slot].numpy()]
         group = facts[OTHER[slot]].numpy()
         place = np.searchsorted(companion.groups, group).clip(max=len(companion.groups) - 1)
-        total = np.where(companion.groups[place] == group, companion.totals[place], 0) - is_known
+        total = np.maximum(np.where(companion.groups[place] == group, companion.totals[place], 0) - is_known, 0)
         pair = group * self.n_entities + value
         place = np.searchsorted(companion.pairs, pair).clip(max=len(companion.pairs) - 1)
         agrees = np.where(companion.pairs[place] == pair, companion.counts[place], 0) > is_known

@@ -21,7 +21,7 @@ from harmonium.answers.query import Query, ask, read_queries
 from harmonium.answers.send.result_file import write_rows
 from harmonium.data.compressed import numbered_lines
 from harmonium.data.graph import Graph
-from harmonium.data.tables.fact_file import CHUNK
+from harmonium.data.tables.fact_file import FACTS_PER_CHUNK
 from harmonium.data.tables.reading_options import FACT_NAMES as READING
 from harmonium.data.tables.reading_options import FactReading
 from harmonium.data.tables.skipped_rows import OnBad, SkippedRows
@@ -230,7 +230,7 @@ def answer(
 def batches_of_queries(queries: Iterable[Query]) -> Iterator[tuple[tuple[Slot, ...], list[Query]]]:
     """Queries in their order; consecutive ones with the same open slots form batches."""
     for open_slots, group in groupby(queries, key=lambda query: query.open):
-        while batch := list(islice(group, CHUNK)):
+        while batch := list(islice(group, FACTS_PER_CHUNK)):
             yield open_slots, batch
 
 

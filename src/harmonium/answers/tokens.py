@@ -80,9 +80,8 @@ class TokenSpace:
         entities = self.vectors.entity_vectors.of(candidates.to(self.vectors.device))
         composed = self.vectors.slot_map(slot, query).apply(entities)
         scores = self.scorer.score_slot(slot, query, candidates)[0]
-        return RoleTokens(
-            F.normalize(composed, dim=-1), self.unit.truth(slot, int(query.relation), scores).to(composed)
-        )
+        truth = self.unit.truth(slot, int(query.relation), scores).to(composed)
+        return RoleTokens(F.normalize(composed, dim=-1), truth if known is None else truth.masked_fill(known, 1))
 
 
 # Learning -------------------------------------------------------------------------------------------------------------

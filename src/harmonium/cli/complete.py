@@ -35,7 +35,12 @@ def complete(
         ),
     ] = None,
     relation: Annotated[list[str] | None, option("NAME", "Relation to complete; repeatable; default: all.")] = None,
-    top: Annotated[int, option("N", "Number of facts.", min=1)] = 1000,
+    top: Annotated[
+        int | None, option("N", "Number of facts; default: 1000, or as many as --precision allows.", min=1)
+    ] = None,
+    precision: Annotated[
+        float | None, option("X", "Instead of --top: the longest list of which this share is true, such as 0.9.")
+    ] = None,
     only_empty: Annotated[bool, flag("Only slots without a value: no known tail.", "--only-empty")] = False,
     typed: options.InferredTypes = True,
     reasons: Annotated[bool, flag("Give each fact a reason in words.")] = True,
@@ -55,14 +60,15 @@ def complete(
     The best model for it that fits the time budget is trained and kept in a
     run folder, which is used again while the facts stay the same.
 
-    The probabilities add up to the number of true facts if the graph lacks
-    about as many facts as were held out for validation.
+    The probabilities add up to the number of true facts, as far as held-out
+    facts tell how many the graph lacks. --precision 0.9 lists as many as it
+    can while 90 % are true by their probabilities.
 
     Example: harmonium complete facts.csv --out missing.csv
 
     Example: harmonium complete runs/demo --relation borders --only-empty --top 20
     """
-    from harmonium.answers.complete import check_target
+    from harmonium.answers.complete import DEFAULT_TOP, check_target
     from harmonium.answers.open_run import open_run
     from harmonium.data.formats.neo4j.address import is_neo4j
 
@@ -81,12 +87,12 @@ def complete(
             open_run(opened).fact_calibration(progress)
     with console.bar("completing") as progress:
         facts = harmonium.complete(
-            opened, relation or None, top=top, typed=typed, only_empty=only_empty, reasons=reasons, out=out, to=to,
-            progress=progress, allow_internal=bool(reading.get("allow_internal")),
+            opened, relation or None, top=top, precision=precision, typed=typed, only_empty=only_empty, reasons=reasons,
+            out=out, to=to, progress=progress, allow_internal=bool(reading.get("allow_internal")),
         )  # fmt: skip
 
     def show(_: object) -> None:
-        _show(opened, facts, top, out)
+        _show(opened, facts, top or DEFAULT_TOP, out)
         if not relation and (values := display.value_relations(opened.graph)):
             console.say(values)
         if facts and to is not None and is_neo4j(to):
@@ -99,9 +105,12 @@ def _show(run: Run, facts: ResultList[Prediction], top: int, out: Path | None) -
     """The facts, how many should be true, and where everything is."""
     if not facts:
         console.say("nothing is missing that the types of entities and the regularities of relations allow", "yellow")
+        for note in facts.notes:
+            console.say(str(note))
         return
-    from harmonium.answers.calibration.completeness import completeness_of, completeness_table
+    from harmonium.answers.calibration.completeness import completeness_of
     from harmonium.answers.open_run import open_run
+    from harmonium.data.checks.completeness import completeness_table
 
     title = f"Missing from {run.graph.name}"
     console.show(display.missing(title, facts if out is None else facts[:SHOWN]))
@@ -132,5 +141,6 @@ def _summary(run: Run, facts: ResultList[Prediction]) -> dict[str, Any]:
         "evaluation": run.evaluation.to_json() if run.evaluation else None,
         "completeness": completeness_of(open_run(run)),
         "bands": [asdict(band) for band in probability_bands(facts)],
+        "expected": [str(note) for note in facts.notes],
         "facts": facts.records(),
     }

@@ -36,12 +36,12 @@ from harmonium.runtime.untrusted import harmless
 if TYPE_CHECKING:
     from harmonium.training.state import Progress as TrainingProgress
 
-if not os.environ.get("COLUMNS", "1").strip("0"):  # in which nothing would be printed
+if not os.environ.get("COLUMNS", "1").strip("0"):  # with COLUMNS=0 nothing would be printed
     del os.environ["COLUMNS"]
 
 
 class _Log(Console):
-    """Messages and progress on stderr. Where they cannot be written, such as to a file on a full disk, work goes on."""
+    """Messages and progress on stderr. If writing fails, as to a file on a full disk, they are dropped and work goes on."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         with contextlib.suppress(OSError):
@@ -55,22 +55,22 @@ FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
 
 
 def show(result: Displayed | Iterable[Part]) -> None:
-    """Print a result, or lines and tables."""
+    """Print a result, or an iterable of lines and tables, for people."""
     print_parts(result.display() if isinstance(result, Displayed) else result, console)
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a line as it is: names from a graph are never read as markup, and paths are not broken into lines."""
+    """Print a line verbatim: names from a graph are not interpreted as markup, and long paths are not wrapped."""
     show([Line(text, style)])
 
 
 def warnings(texts: Iterable[object]) -> None:
-    """Notes on stderr, beside results that may be JSON."""
+    """Print notes on stderr, as results on stdout may be JSON."""
     print_parts(notes(texts), errors)
 
 
 class _ReadingLog(logging.Handler):
-    """Prints how files of facts are read, once each: on stderr, warnings in colour."""
+    """Log handler that prints how files of facts are read: on stderr, each message once, warnings in colour."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _ReadingLog(logging.Handler):
 
 
 def show_reading() -> None:
-    """Print from now on which columns of a file became head, relation and tail, in the main process."""
+    """From now on print which columns of a file became head, relation and tail; in the main process only."""
     logger = logging.getLogger("harmonium.reading")
     logger.handlers = [_ReadingLog() if torchrun.rank() <= 0 else logging.NullHandler()]
     logger.propagate = False
@@ -95,18 +95,18 @@ def show_reading() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON; results know theirs."""
+    """Print a value as JSON; results are converted by their `to_json`."""
     _print(json.dumps(_plain(value), indent=1, ensure_ascii=_is_limited()))
 
 
 def _is_limited() -> bool:
-    """Whether stdout cannot write every character, so that JSON escapes them."""
+    """Whether the encoding of stdout lacks characters, so that JSON must escape them."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return not encoding.casefold().replace("-", "").startswith("utf")
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of a value: NaN becomes null, and infinity text."""
+    """A value reduced to JSON types: NaN becomes null, infinity becomes text."""
     if hasattr(value, "to_json"):
         value = value.to_json()
     if isinstance(value, Mapping):
@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print(text: str) -> None:
-    """Print text for programs: at once, so that it is in order with what goes to stderr."""
+    """Print text for programs and flush, so that it stays in order with stderr."""
     print(harmless(text) if console.is_terminal else text, flush=True)
 
 
@@ -130,9 +130,9 @@ def output(
     rows: Callable[[Result], Sequence[Mapping[str, Any]]] | None = None,
     to_json: Callable[[Result], Any] | None = None,
 ) -> None:
-    """Print a result in a format of `--format`: `show_result` prints it for people, `rows` are its rows in tables.
+    """Print a result in a format of `--format`: `show_result` prints it for people, `rows` returns its rows for tables.
 
-    By default a result shows itself, and has methods for its rows (`records`) and its JSON (`to_json`).
+    By default the methods of the result are used: `display`, `records` for rows and `to_json`.
     """
     if output_format == "table":
         (show_result or show)(result)  # type: ignore[arg-type]  # Displayed
@@ -162,7 +162,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output_format: str) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A value in a cell of text: nothing for no value, JSON for what has parts."""
+    """A value as a cell of text: "" for None, JSON for lists and objects."""
     value = _plain(value)
     if value is None:
         return ""
@@ -176,7 +176,7 @@ def _progress(*columns: ProgressColumn, transient: bool = True) -> Progress:
 
 
 class _CountColumn(MofNCompleteColumn):
-    """How much is done, of how much if that is known."""
+    """Amount done, and the total if that is known."""
 
     def render(self, task: Task) -> Text:
         if task.total is not None:
@@ -193,7 +193,7 @@ def bar(title: str, total: int | None = None, at_once: bool = True) -> Iterator[
 
 
 def download(graph: str) -> None:
-    """Download a dataset that is not on this machine yet; processes of one torchrun take turns later, in `load`."""
+    """Download a dataset that is not on this machine yet. Under torchrun `load` does it, one process at a time."""
     from harmonium.data.datasets import is_server, locate
     from harmonium.runtime.folders import is_finished
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harmonium.data.graph import Graph
     from harmonium.review.queue import Offer
     from harmonium.run.run import Run
+    from harmonium.runtime.frames import ResultList
 
 Row = Mapping[str, Any]
 SHOWN_RELATIONS = 5  # whose tails are numbers or dates
@@ -61,7 +62,7 @@ def missing(title: str, facts: Sequence[Prediction]) -> Iterator[Part]:
     yield Line("")
 
 
-def bands(run: Run, facts: Sequence[Prediction]) -> Iterator[Part]:
+def bands(run: Run, facts: ResultList[Prediction]) -> Iterator[Part]:
     """How many missing facts are how probable, and how many of them should be true."""
     from harmonium.answers.calibration.judgement_correction import correction_for
     from harmonium.answers.complete import probability_bands
@@ -71,8 +72,7 @@ def bands(run: Run, facts: Sequence[Prediction]) -> Iterator[Part]:
         rows.append([f"{100 * band.low:.0f} % {high}", band.count, round(band.expected)])
         high = f"to {100 * band.low:.0f} %"
     if rows:
-        held_out = f"the {len(run.graph.valid):,} held out for validation"
-        caption = f"expected true: if the graph lacks about as many facts as {held_out}; if it lacks more, more are"
+        caption = "; ".join(map(str, facts.notes))
         if (correction := correction_for(run)) is not None:
             caption = f"expected true: by probabilities corrected by judgements of {correction.facts:,} facts"
         yield Table(f"{len(facts):,} missing facts", ["probability", "facts", "expected true"], rows, caption)

@@ -32,6 +32,9 @@ def info(
 
     Example: harmonium info runs/demo
     """
+    from harmonium.answers.calibration.completeness import completeness_of
+    from harmonium.answers.open_run import open_run
+    from harmonium.data.checks.completeness import completeness_table
     from harmonium.run.run import Run, is_run_folder, open_graph
 
     console.download(graph_or_run)
@@ -41,6 +44,7 @@ def info(
     def show(source: Run | Graph) -> None:
         if isinstance(source, Run):
             console.show([*display.model(source), *source.display_training(), *source.display_metrics()])
+            console.show(completeness_table(completeness_of(open_run(source))))
         console.show(graph.display(top))
 
     rows = display.run_rows if isinstance(source, Run) else display.relation_rows

@@ -1,6 +1,6 @@
-"""Arguments and options: how they are declared, and those that several commands share.
+"""Declaration of arguments and options, and those that several commands share.
 
-What stands for a value in the help is one of METAVARS, or the allowed values: a|b|c.
+The placeholder of a value in the help is one of METAVARS, or the allowed values: a|b|c.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,7 +23,7 @@ METAVARS = {
     "FILE": "file",
     "FOLDER": "folder",
     "PATH": "file or folder",
-    "NAME": "name, of an entity, a relation or something else",
+    "NAME": "name of an entity, a relation, a column, ...",
     "HEAD": "name of the head entity",
     "RELATION": "name of the relation",
     "TAIL": "name of the tail entity",
@@ -46,9 +46,9 @@ def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
 
 
 def choice(values: Sequence[str], help: str, *names: str, unlisted: Collection[str] = ()) -> Any:
-    """An option with one of a few values: the help lists them, the shell completes them, any other one is an error.
+    """An option with one of a few values: the help lists them, the shell completes them, others are an error.
 
-    `unlisted` values are accepted too.
+    `unlisted` values are accepted, but not shown.
     """
     return _choice("|".join(values), lambda: values, help, names, unlisted)
 
@@ -58,7 +58,7 @@ def _choice(
 ) -> Any:
     def check(parameter: typer.CallbackParam, value: str | None) -> str | None:
         if value is not None and value not in values() and value not in unlisted:
-            raise HarmoniumError(f"{parameter.opts[0]} is one of {', '.join(values())}, not '{value}'")
+            raise HarmoniumError(f"{parameter.opts[0]} must be one of {', '.join(values())}, not '{value}'")
         return value
 
     def complete(incomplete: str) -> list[str]:
@@ -68,7 +68,7 @@ def _choice(
 
 
 def graph_formats() -> Sequence[str]:
-    """What a graph can be written as; asked for only when it is needed, as formats take time to import."""
+    """Formats in which a graph can be written; loaded on demand, as importing formats is slow."""
     from harmonium.data.formats.registry import targets
 
     return targets()
@@ -80,7 +80,7 @@ def graph_format(help: str) -> Any:
 
 
 def shown_metavar(metavar: str | None) -> str | None:
-    """What the help shows for a value; of formats, those that are registered."""
+    """The placeholder of a value in the help; for graph formats, the list of registered ones."""
     return "|".join(graph_formats()) if metavar == GRAPH_FORMAT else metavar
 
 
@@ -106,9 +106,9 @@ def _check_figure(path: Path | None) -> Path | None:
 def sources(
     given: str | None, data: str | None, config: Path | None, preset: str | None
 ) -> tuple[str | None, Path | str | None]:
-    """The graph and the settings of a command that may be given either first, and options for both.
+    """Sort out the graph and the settings of a command whose first argument may be either.
 
-    A first argument that ends in .toml, or that is a recipe's name, is settings; any other one is a graph.
+    An argument that ends in .toml, or is the name of a recipe, means settings; any other one means a graph.
     """
     if given is not None:
         if given.endswith(".toml") or given in recipes():
@@ -164,15 +164,15 @@ Seed = Annotated[int, option("N", "Random seed.")]
 Device = Annotated[
     str, option("auto|cpu|cuda", "Device that computes; auto: a GPU if there is one; cuda:1: the second.")
 ]
-Ties = Annotated[str, protocol("ties", "Rank of the true answer among equal scores: in the middle, first or last.")]
+Ties = Annotated[str, protocol("ties", "Rank of the true answer among equal scores: mean, first or last.")]
 Split = Annotated[str, protocol("split", "Facts to rank.")]
 InferredTypes = Annotated[bool, flag("Only entities that could fill the slot, by their types, given or inferred.")]
 Typed = Annotated[bool, flag("Only entities seen in that slot of the relation.")]
 NeighbourCount = Annotated[int, option("N", "Number of neighbours.", min=1)]
 Limit = Annotated[int, option("N", "Rank at most this many queries, a random sample.", min=2)]
 Top = Annotated[int, option("N", "Number of relations to list.", min=0)]
-Overwrite = Annotated[bool, flag("Replace what is already there.", "--overwrite")]
+Overwrite = Annotated[bool, flag("Replace existing output.", "--overwrite")]
 Format = Annotated[
     str,
-    choice(FORMATS, "How results are printed: table is for people, the others for programs.", "--format"),
+    choice(FORMATS, "Output format: table is for people, the others for programs.", "--format"),
 ]

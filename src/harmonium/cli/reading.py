@@ -1,4 +1,4 @@
-"""Options that say how to read a graph or a file of facts: declared once, for every command that reads one."""
+"""Options for reading a graph or a file of facts, declared once for all commands that read one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ FACTS = {  # of files of facts and queries; names as in data/tables/reading_opti
         option("NAME,NAME,NAME", "Columns of head, relation, tail by name or number: from,kind,to or 1,3,2.", **PANEL),
     ],
     "delimiter": Annotated[str | None, option("CHAR", "Delimiter of columns: one character, tab or space.", **PANEL)],
-    "separator": Annotated[str | None, option("CHAR", "The same as --delimiter.", hidden=True)],
+    "separator": Annotated[str | None, option("CHAR", "Alias of --delimiter.", hidden=True)],
     "encoding": Annotated[
         str | None, option("NAME", "Encoding of a text file, such as cp1252; default: UTF-8.", **PANEL)
     ],
     "header": Annotated[
         bool | None,
-        flag("Whether the first row is a header; default: if it looks like one.", "--header/--no-header", **PANEL),
+        flag("Whether the first row is a header; default: detected.", "--header/--no-header", **PANEL),
     ],
     "quotes": Annotated[
         bool | None, flag('Whether " quotes cells; default: unless separated by tabs.', "--quotes/--no-quotes", **PANEL)
     ],
     "on_bad": Annotated[
         str | None,
-        option("error|skip", "Rows that cannot be used: an error that counts them, or skipped with a note.", **PANEL),
+        option("error|skip", "Rows that cannot be used: error (counts them), or skip with a note.", **PANEL),
     ],
 }
 GRAPH_OPTIONS = FACTS | {  # and of graphs
@@ -43,7 +43,7 @@ GRAPH_OPTIONS = FACTS | {  # and of graphs
         str | None, option("NAME,NAME", "Columns of the types of head and tail, or of the head.", **PANEL)
     ],
     "weight_column": Annotated[
-        str | None, option("NAME", "Column of weights of facts, 0 or more; of RDF the predicate.", **PANEL)
+        str | None, option("NAME", "Column of weights of facts (0 or more); for RDF their predicate.", **PANEL)
     ],
     "unite": Annotated[
         bool | None,
@@ -62,7 +62,7 @@ GRAPH_OPTIONS = FACTS | {  # and of graphs
     "allow_internal": Annotated[
         bool | None,
         flag(
-            "Allow a server (sparql:URL, bolt://HOST) an address of this machine or its network.",
+            "Allow servers (sparql:URL, bolt://HOST) with addresses of this machine or its network.",
             "--allow-internal",
             **PANEL,
         ),
@@ -71,12 +71,12 @@ GRAPH_OPTIONS = FACTS | {  # and of graphs
 
 
 def reads_graph(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of graphs; those that the user gave are its argument `reading`."""
+    """Give a command the options of graphs; those that the user sets are passed as `reading`."""
     return _with_options(command, GRAPH_OPTIONS)
 
 
 def reads_facts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of files of facts; those that the user gave are its argument `reading`."""
+    """Give a command the options of files of facts; those that the user sets are passed as `reading`."""
     return _with_options(command, FACTS)
 
 
@@ -105,7 +105,7 @@ def option_name(name: str) -> str:
 
 
 def counting(reading: dict[str, Any]) -> SkippedRows:
-    """What counts skipped rows; it takes the place of `on_bad` among the options."""
+    """Replace `on_bad` in the options by an object that counts skipped rows, and return it."""
     from harmonium.data.tables.reading_options import Options
     from harmonium.data.tables.skipped_rows import SkippedRows
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import harmonium
 from harmonium.cli import console, display, options
 from harmonium.cli.commands import command
-from harmonium.cli.options import choice, option
+from harmonium.cli.options import choice, flag, option
 from harmonium.errors import HarmoniumError
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def review(
     reviewer: Annotated[str | None, option("NAME", "Who judges; default: your user name.")] = None,
     order: QueueOrder = "use",
     top: QueueSize = 1000,
+    suspects: Annotated[
+        bool, flag("Judge known facts that may be wrong (see `audit`): accept keeps, reject removes.", "--suspects")
+    ] = False,
     out: Annotated[
         Path | None,
         option(
@@ -67,6 +70,8 @@ def review(
 
     Example: harmonium review runs/demo --order teach
 
+    Example: harmonium review runs/demo --suspects
+
     Example: harmonium review runs/demo --out judgements.csv --accepted accepted.tsv --rejected rejected.tsv
     """
     from harmonium.review.judgements import default_path
@@ -78,7 +83,7 @@ def review(
     elif not sys.stdin.isatty():
         _show_state(path)
     else:
-        _judge(opened, path, reviewer or user_name(), order, top)
+        _judge(opened, path, reviewer or user_name(), order, top, suspects)
 
 
 def _export(
@@ -125,17 +130,20 @@ def user_name() -> str:
         raise HarmoniumError("name yourself with --reviewer NAME; this system knows no user name") from error
 
 
-def _judge(run: harmonium.Run, path: Path, reviewer: str, order: str, top: int) -> None:
+def _judge(run: harmonium.Run, path: Path, reviewer: str, order: str, top: int, suspects: bool) -> None:
     """Ask for one fact after the other until the reviewer stops or none is left."""
     import typer
 
     from harmonium.review.session import Review
 
     with console.bar("searching for facts to judge") as progress:
-        review = Review.open(run, path, order=cast("Order", order), top=top, progress=progress)
+        review = Review.open(run, path, order=cast("Order", order), top=top, suspects=suspects, progress=progress)
     with review.store as store:
         name = store.add_reviewer(reviewer)
-        console.say(f"{name}, judging predictions of {run.path}; judgements are kept in {path}", "dim")
+        console.say(
+            f"{name}, judging {'known facts' if suspects else 'predictions'} of {run.path}; judgements are kept in {path}",
+            "dim",
+        )
         console.say(HELP)
         judge_all(review, name, typer.getchar, lambda: str(typer.prompt("comment", default="", show_default=False)))
         console.show(review.summary())

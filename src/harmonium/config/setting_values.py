@@ -1,4 +1,4 @@
-"""Settings as users give them: names made full (epochs is train.epochs), values parsed and checked.
+"""Settings as users give them: resolves names (epochs is train.epochs), parses and checks values.
 
 One mechanism for `--set`, keyword arguments and dicts. A setting has a full name, `train.epochs`; a short one, its last
 word, where that is unambiguous; and perhaps others, those that other libraries use (`also` in config.py).
@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 from harmonium.errors import HarmoniumError
 
 NUMBER_WITHOUT_ZERO = re.compile(r"[+-]?(\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")  # .05 and 5., which TOML refuses
-LARGEST_INTEGER = 2**63  # for PyTorch's integers
+LARGEST_INTEGER = 2**63  # absolute value, as PyTorch's integers have 64 bits
 Overrides = Sequence[str] | Mapping[str, Any]  # `key=value` each, or values by name, perhaps in groups
 Settings = TypeVar("Settings")
 Field = tuple[str, Any, Mapping[str, Any]]  # full name, type, metadata
@@ -32,7 +32,7 @@ Field = tuple[str, Any, Mapping[str, Any]]  # full name, type, metadata
 
 
 def full_keys(kind: type, overrides: Overrides) -> dict[str, Any]:
-    """full name -> value; an unknown or ambiguous name is an error with suggestions, the last of equal names counts."""
+    """full name -> value; an unknown or ambiguous name is an error with suggestions. Of repeated names the last counts."""
     settings: dict[str, Any] = {}
     if isinstance(overrides, Mapping):
         for name, value in _flatten(kind, overrides):
@@ -51,14 +51,14 @@ def full_keys(kind: type, overrides: Overrides) -> dict[str, Any]:
 
 
 def names_of(kind: type) -> dict[str, list[str]]:
-    """full name -> the other names of each setting; without those that several settings have."""
+    """full name -> other names of each setting; names shared by several settings are left out."""
     names = {key: [key.rpartition(".")[2], *metadata["also"]] for key, _, metadata in _fields(kind)}
     counts = Counter(name for all_names in names.values() for name in all_names)
     return {key: [name for name in given if counts[name] == 1 and name != key] for key, given in names.items()}
 
 
 def full_key(kind: type, name: str, value: Any) -> str:
-    """The full name of a setting, given any of its names; where several settings have it, that which accepts the value."""
+    """The full name of a setting, given any of its names; of several settings, the one that accepts `value`."""
     group, dot, last = name.rpartition(".")
     named = [
         field
@@ -66,7 +66,7 @@ def full_key(kind: type, name: str, value: Any) -> str:
         if last in (field[0].rpartition(".")[2], *field[2]["also"]) and group in ("", field[0].rpartition(".")[0])
     ]
     if dot and len(named) != 1:
-        return name  # an unknown one is refused by `build`, with its location
+        return name  # `build` refuses an unknown name, with its location
     if len(named) > 1:
         named = [field for field in named if _accepts(field, value)] or named
     if len(named) == 1:
@@ -168,7 +168,7 @@ def build(
 
 
 def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> Any:
-    """The value, if it has the type and is in the range of a setting; a whole number may stand for a float."""
+    """Check the type and the range of a value, and return it; a whole number is accepted for a float."""
     if isinstance(hint, types.UnionType):
         if value is None:
             return None
@@ -177,7 +177,7 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
     if typing.get_origin(hint) is Literal:
         choice = value.lower() if isinstance(value, str) else value
         if choice not in typing.get_args(hint):
-            raise HarmoniumError(f"{setting} is one of {', '.join(typing.get_args(hint))}, not {value!r}")
+            raise HarmoniumError(f"{setting} must be one of {', '.join(typing.get_args(hint))}, not {value!r}")
         return choice
     if type(value) is int and abs(value) >= LARGEST_INTEGER:
         raise HarmoniumError(f"{setting} is too large a number")
@@ -199,7 +199,7 @@ def _check(value: Any, hint: Any, limits: Mapping[str, Any], setting: str) -> An
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, paths as text, a composition (a class with a `name`) as its name."""
+    """NumPy numbers as Python numbers, paths as text, a composition (a class with a `name`) as its name."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, os.PathLike):
@@ -208,7 +208,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parse(text: str) -> Any:
-    """A value in TOML's notation, or a number such as .05; bare words are text, `none` is no value."""
+    """Parse a value in TOML notation; numbers such as .05 and unquoted words are accepted, `none` means no value."""
     if text == "none":
         return None
     if NUMBER_WITHOUT_ZERO.fullmatch(text):

@@ -21,9 +21,9 @@ from harmonium.runtime.untrusted import read_text, refuse_pickle
 
 RECIPES = Path(__file__).parent / "recipes"
 PAPER_RECIPES = Path(__file__).parents[1] / "paper" / "recipes"  # named paper/FB15K/hhole-1, ...
-MOST_DIMENSIONS = 2**16
-MOST_SHOWN = 10**5  # larger upper bounds only guard against mistakes, and are not shown
-MOST_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch ends the process
+MAX_DIMENSIONS = 2**16
+MAX_SHOWN_BOUND = 10**5  # larger upper bounds only guard against mistakes, and are not shown
+MAX_THREADS = 512  # with a hundred thousand, the thread pool of PyTorch aborts the process
 
 
 def option(
@@ -34,7 +34,7 @@ def option(
     most: float | None = None,
     also: tuple[str, ...] = (),
 ) -> Any:
-    """A field with its description and its range; a number has a lower and an upper bound, which may be infinite.
+    """A field with its description and its range; numbers need a lower and an upper bound, which may be infinite.
 
     `also` are other names of the setting, such as those of other libraries.
     """
@@ -46,31 +46,31 @@ def option(
 class ModelConfig:
     composition: str = option(
         "hole",
-        "How head, relation and tail become one vector: a name of the list, or your own (affine in each slot).",
+        "Composition of head, relation and tail into one vector: a listed name, or your own (affine in each slot).",
         also=("model",),
     )
     entity_dim: int = option(
-        64, "Size of an entity vector.", least=1, most=MOST_DIMENSIONS, also=("dim", "embedding_dim", "k")
+        64, "Size of an entity vector.", least=1, most=MAX_DIMENSIONS, also=("dim", "embedding_dim", "k")
     )
     entity_dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of stored entity vectors; bfloat16 halves their memory and is rounded stochastically."
     )
     relation_dim: int | None = option(
-        None, "Size of a relation vector; default: chosen by the composition.", least=1, most=MOST_DIMENSIONS
+        None, "Size of a relation vector; default: chosen by the composition.", least=1, most=MAX_DIMENSIONS
     )
     harmony: bool = option(True, "Score by harmony (a Gradient Graph); false: the plain model, the sum of x.")
     faithfulness: float = option(
         1.0,
-        "lambda: holds a token to its composed vector; small values let W reshape it, inf does not.",
+        "lambda: keeps a token close to its composed vector; small values let W reshape it, inf does not.",
         above=0,
         most=math.inf,
         also=("lambda",),
     )
-    constraint: Literal["frobenius", "spectral"] = option("frobenius", "Which norm of W is kept below the cap.")
+    constraint: Literal["frobenius", "spectral"] = option("frobenius", "Norm of W that is kept below the cap.")
     cap: float | None = option(
-        None, "Largest norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", least=1e-6, most=1e9
+        None, "Maximum norm of W; default: lambda - 0.25, or 2.5 if lambda is inf.", least=1e-6, most=1e9
     )
-    rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1, most=MOST_DIMENSIONS)
+    rank: int | None = option(None, "Rank of W; default: full. A small rank is faster.", least=1, most=MAX_DIMENSIONS)
     initialisation: Literal["calibrated", "paper", "xavier"] = option(
         "calibrated",
         "Initial values; calibrated: scores of unit variance, W aligned with b; paper: random vectors of length one, small "
@@ -91,28 +91,28 @@ class ModelConfig:
 @dataclass(frozen=True)
 class TrainConfig:
     epochs: int = option(100, "Passes over the training triples.", least=1, most=10**6, also=("num_epochs", "n_epochs"))
-    batch_size: int = option(512, "Triples in a step.", least=1, most=2**24)
-    loss: str = option("sampled", "What training minimises for a fact and its negatives.")
+    batch_size: int = option(512, "Training triples per step.", least=1, most=2**24)
+    loss: str = option("sampled", "Loss of a fact and its negatives.")
     negatives: int = option(
         128,
-        "Negatives per triple and side (every loss but full).",
+        "Negatives per triple and side (all losses except full).",
         least=1,
         most=2**20,
         also=("num_negs_per_pos", "num_negatives", "eta"),
     )
     negative_group_size: int = option(
         1,
-        "Triples that share their negatives: faster, most of all for plain models and W of low rank.",
+        "Number of triples that share negatives: faster, above all for plain models and W of low rank.",
         least=1,
         most=2**24,
     )
     margin: float = option(1.0, "Margin of the margin losses.", above=0, most=1e6)
     reduction: Literal["mean", "sum"] = option(
         "mean",
-        "Whether a step minimises the mean or the sum of its queries' losses (which Adam's epsilon distinguishes).",
+        "Whether a step minimises the mean or the sum of its queries' losses (to Adam only epsilon differs).",
     )
     alternate_sides: bool = option(
-        False, "Two updates a batch, as the paper's authors have it: one for its heads, then one for its tails."
+        False, "Two updates per batch, as in the code of the paper's authors: first for its heads, then for its tails."
     )
     optimiser: Literal["adam", "adagrad", "row-adagrad"] = option(
         "adam",
@@ -124,7 +124,8 @@ class TrainConfig:
         "linear", "Learning-rate schedule; linear, cosine: decays to zero along a line or half a cosine."
     )
     entity_storage: Literal["device", "host"] = option(
-        "device", "Memory that holds the entity vectors; host: larger than a GPU's, which still computes."
+        "device",
+        "Memory of the entity vectors; host: main memory, for tables larger than the GPU's, which still computes.",
     )
     n3: float = option(0.0, "Weight of the nuclear 3-norm regulariser.", least=0, most=1e6)
     f2: float = option(0.0, "Weight of the squared L2 norms of the vectors in a batch.", least=0, most=1e6)
@@ -148,26 +149,27 @@ class TrainConfig:
     )
     frequency_weight: float = option(
         0.0,
-        "Share of a query's weight that follows the frequency of its answer, the rest being even (train.loss=full); "
+        "Share of the weight of a query that is proportional to the frequency of its answer; the rest is uniform "
+        "(train.loss=full). "
         "Zhang 2020 used 0.9. Below 1.",
         least=0,
         most=0.999,
     )
     vector_dropout: float = option(
         0.0,
-        "Dropout on the coordinates of a query's known vectors; candidates are kept whole. Below 1.",
+        "Dropout on the known vectors of a query, but not on candidates. Below 1.",
         least=0,
         most=0.999,
     )
     composed_dropout: float = option(
         0.0,
-        "Dropout on the coordinates of composed vectors, the same for all candidates of a query. Below 1.",
+        "Dropout on composed vectors, with one mask for all candidates of a query. Below 1.",
         least=0,
         most=0.999,
     )
     weight_power: float = option(
         1.0,
-        "Power of the weights of facts: above 1 doubtful facts count for less than their weights say, at 0 like others.",
+        "Exponent of the weights of facts: 0 ignores weights; above 1, doubtful facts count less than their weights say.",
         least=0,
         most=100,
     )
@@ -175,7 +177,7 @@ class TrainConfig:
         0.0, "Weight of a softmax of the true relation over all relations (Chen 2021).", least=0, most=1e6
     )
     constraints: bool = option(
-        False, "Learn constraints beside the vectors: paths, values in common, similar entities, names, usual values."
+        False, "Learn constraints beside the vectors: paths, shared values, similar entities, names, usual values."
     )
     constraint_seconds: float = option(
         300.0,
@@ -185,13 +187,13 @@ class TrainConfig:
     )
     last_training: bool = option(
         False,
-        "Train the vectors that answer once more on all facts, held-out ones included; metrics stay held-out ones.",
+        "At the end, train the vectors once more on all facts, held-out ones included; metrics are of those before.",
     )
     metric: Literal["mrr", "hits@1", "hits@3", "hits@10", "amri"] = option("mrr", "Metric for early stopping.")
     evaluate_every: int = option(5, "Epochs between validations.", least=1, most=10**6)
     patience: int = option(5, "Validations without improvement before training stops.", least=1, most=10**6)
     validation_triples: int = option(
-        5000, "Largest number of validation triples (a seeded sample).", least=1, most=10**9
+        5000, "Maximum number of validation triples (a seeded sample).", least=1, most=10**9
     )
     initial_vectors: str | None = option(
         None, "File of initial vectors, matched by name: .npz or .parquet as `harmonium export` writes them."
@@ -207,7 +209,7 @@ class TrainConfig:
         "high", "Precision of float32 matrix products in training; high: TF32 or bfloat16 where faster; highest: full."
     )
     device: str = option("auto", "cpu, cuda, or auto: a GPU if there is one.")
-    threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1, most=MOST_THREADS)
+    threads: int | None = option(None, "CPU threads; default: PyTorch's.", least=1, most=MAX_THREADS)
     checkpoint_minutes: float = option(
         5.0, "Minutes between checkpoints, from which `resume` continues.", above=0, most=math.inf
     )
@@ -228,10 +230,10 @@ class EvaluateConfig:
     )
     ties: Literal["realistic", "optimistic", "pessimistic"] = option(
         "realistic",
-        "Rank of the true answer among equal scores (within the rounding of float64): in the middle, first or last.",
+        "Rank of the true answer among candidates with equal scores (up to float64 rounding): mean, first or last.",
     )
-    side: Literal["head", "tail", "both"] = option("both", "Which slot is predicted.")
-    filtered: bool = option(True, "Filtered ranks: other known answers do not count.")
+    side: Literal["head", "tail", "both"] = option("both", "Which slot of a triple is predicted.")
+    filtered: bool = option(True, "Filtered ranks: other known answers are not counted as candidates.")
     unseen: Literal["keep", "drop"] = option("keep", "Test triples with an entity that is not in train.")
     sample: int | None = option(
         None,
@@ -261,9 +263,9 @@ class Config:
             return cls.of({}, given)
         path, text, tree = read_toml(source)
         tree.pop("published", None)  # the numbers that a recipe should reproduce, for `harmonium paper table`
-        tree.pop("search", None)  # what training/selection.py may change
+        tree.pop("search", None)  # what training/search/ may change
         if isinstance(train := tree.get("train"), dict):
-            train.pop("harmony", None)  # of runs that earlier versions trained: when their W was fitted
+            train.pop("harmony", None)  # in settings of earlier versions: when W was fitted
         locations = {key: f"{path}:{line}" for key, line in _lines(text).items()}
         return cls.of(tree, given, str(path), locations)
 
@@ -304,7 +306,7 @@ class Config:
 
 
 def allowed_values(kind: type, name: str) -> tuple[str, ...]:
-    """The values of a setting that has a few."""
+    """The values of a setting with a fixed set of values."""
     return tuple(typing.get_args(typing.get_type_hints(kind)[name]))
 
 
@@ -350,12 +352,12 @@ def _find(source: str | Path) -> Path:
 
 
 class Setting(NamedTuple):
-    """What there is to know about one setting."""
+    """Description of one setting, for help and reference."""
 
     key: str
-    default: str  # as TOML; empty where there is none
+    default: str  # as TOML; empty if there is none
     help: str
-    values: str  # which values are allowed
+    values: str  # the allowed values
 
 
 def describe(kind: type = Config, prefix: str = "") -> list[Setting]:
@@ -383,7 +385,7 @@ def _describe_values(hint: Any, limits: Mapping[str, Any]) -> str:
         return "text"
     above, least, most = limits["above"], limits["least"], limits["most"]
     low = f"above {above:g}" if above is not None else f"from {least:,}"
-    return low if most > MOST_SHOWN else f"{low} to {most:,}"
+    return low if most > MAX_SHOWN_BOUND else f"{low} to {most:,}"
 
 
 def flatten(config: Config) -> dict[str, Any]:
@@ -394,7 +396,7 @@ def flatten(config: Config) -> dict[str, Any]:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each key of a TOML text, for keys in plain notation."""
+    """Line number of each key in a TOML text, for keys in plain notation."""
     lines: dict[str, int] = {}
     group = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -407,7 +409,7 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def to_toml(value: Any) -> str:
-    """A value in TOML's notation; no value is empty text."""
+    """A value in TOML notation; "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

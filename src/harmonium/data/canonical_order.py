@@ -13,10 +13,10 @@ from harmonium.data.vocabulary import Vocabulary
 
 
 def in_canonical_order(graph: Graph) -> Graph:
-    """The same graph with names ascending by length, then alphabetically, and facts ascending by these ids.
+    """A copy of the graph with names sorted by length, then alphabetically, and facts sorted by the new ids.
 
-    Initial vectors, batches and negatives follow ids and rows; in a file both follow the order in which things are written.
-    Equal identifiers stay in their order.
+    Without it, initial vectors, batches and negatives would depend on the order of rows in the file, as ids are numbered by
+    first appearance. Equal identifiers keep their order.
     """
     entities, entity_ids = _sorted_names(graph.entities)
     relations, relation_ids = _sorted_names(graph.relations)
@@ -36,7 +36,7 @@ def in_canonical_order(graph: Graph) -> Graph:
 
 
 def _sorted_names(names: Vocabulary) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary in order, and (n,): the new id of each old one."""
+    """The sorted vocabulary, and (n,): the new id of each old one."""
     ids = list(names.ids)
     order = sorted(range(len(ids)), key=lambda index: (len(ids[index]), ids[index]))
     new_ids = torch.empty(len(ids), dtype=torch.int64)
@@ -47,7 +47,7 @@ def _sorted_names(names: Vocabulary) -> tuple[Vocabulary, Tensor]:
 
 
 def _sorted_facts(facts: Triples) -> Triples:
-    """The facts by head, relation and tail; repeated ones by weight."""
+    """The facts sorted by head, then relation, then tail; repeated facts by weight."""
     order = torch.arange(len(facts)) if facts.weight is None else facts.weight.argsort(stable=True)
     for ids in (facts.tail, facts.relation, facts.head):
         order = order[ids[order].argsort(stable=True)]

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": partial(lzma.open, format=lzma.FORMAT_XZ)}
 READ_ERRORS: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by a damaged file
-with contextlib.suppress(ImportError):  # not on a bare machine that only trains
+with contextlib.suppress(ImportError):  # optional: a machine that only trains may lack it
     zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     OPENERS[".zst"] = zstd.open
     READ_ERRORS += (zstd.ZstdError,)
 
-BLOCK = 1 << 24  # bytes of text read at a time
-MAX_PADDING = 1 << 20  # zero bytes at the end of a compressed file
-MAX_LINE = 1 << 27  # bytes of one line
-LONG_LINE = f"a line of more than {MAX_LINE >> 20} MiB, as no file of facts has; is it text?"
+BYTES_PER_BLOCK = 1 << 24  # of text read at a time
+MAX_PADDING = 1 << 20  # zero bytes accepted at the end of a compressed file
+MAX_LINE = 1 << 27  # bytes, or characters of text that is not UTF-8
+LONG_LINE = f"a line of more than {MAX_LINE >> 20} MiB, which no file of facts has; is it text?"
 
 
 def strip_compression(path: Path) -> Path:
@@ -47,7 +47,7 @@ def strip_compression(path: Path) -> Path:
 
 
 def find_file(folder: Path, stem: str, suffixes: Sequence[str]) -> Path | None:
-    """The first existing file `stem` + suffix, compressed or not; what has such a name and is no file is an error."""
+    """The first existing file `stem` + suffix, compressed or not. A folder or device of that name is an error."""
     names = (f"{stem}{suffix}{packed}" for suffix in suffixes for packed in ("", *OPENERS))
     return next((folder / name for name in names if exists_as_file(folder / name)), None)
 
@@ -73,12 +73,12 @@ def _refuse_padding(raw: IO[bytes], path: Path) -> None:
     if raw.seek(0, os.SEEK_END) > MAX_PADDING:
         raw.seek(-MAX_PADDING, os.SEEK_END)
         if not raw.read().strip(b"\0"):
-            raise HarmoniumError(f"{path}: ends in zero bytes; it is damaged, get it again")
+            raise HarmoniumError(f"{path}: ends in zero bytes, so it is damaged; download or copy it again")
     raw.seek(0)
 
 
 class _LimitedReader(io.RawIOBase):
-    """Decompressed bytes, up to what text of facts could compress to."""
+    """Decompressed bytes; an error past the ratio that text of facts could reach, as in a decompression bomb."""
 
     def __init__(self, file: IO[bytes], raw: IO[bytes], path: Path) -> None:
         self.file, self.raw, self.path, self.count = file, raw, path, 0
@@ -94,7 +94,7 @@ class _LimitedReader(io.RawIOBase):
         self.count += len(content)
         if self.count > self.limit:
             raise HarmoniumError(
-                f"{self.path}: decompresses to more than {MAX_RATIO} times its size, as no graph does; "
+                f"{self.path}: decompresses to more than {MAX_RATIO} times its size, which no graph does; "
                 "decompress and inspect it"
             )
         return len(content)
@@ -106,11 +106,11 @@ class _LimitedReader(io.RawIOBase):
 
 
 def read_blocks(path: Path, skip_lines: int = 0, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
-    """The bytes of a text in blocks of whole lines."""
+    """The bytes of a text file in blocks of whole lines; `progress` is called with the length of each."""
     with open_bytes(path) as file:
         for _ in range(skip_lines):
             file.readline()
-        while block := file.read(BLOCK):
+        while block := file.read(BYTES_PER_BLOCK):
             block += _end_of_line(file, path)
             yield block
             if progress:
@@ -126,7 +126,7 @@ def _end_of_line(file: IO[bytes], path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text with their line ends; an error names the line."""
+    """The lines of a UTF-8 text file, with their line breaks; an error names the line."""
     return (line for _, line in numbered_lines(path))
 
 
@@ -136,7 +136,7 @@ def numbered_lines(
     encoding: str = "utf-8",
     max_line: int = MAX_LINE,
 ) -> Iterator[tuple[int, str]]:
-    """The same, with their numbers; a line that cannot be decoded is given to `reject`, if there is one, and left out."""
+    """The lines of a text file with their numbers from 1. A line that cannot be decoded goes to `reject`, or is an error."""
     number = 0
     try:
         with open_bytes(path) as file:
@@ -175,10 +175,9 @@ def numbered_lines(
 
 @contextlib.contextmanager
 def create_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file, compressed by its suffix; it appears under its name when everything is written."""
-    temporary = path.with_name(
-        f".{os.getpid()}.{zlib.crc32(os.fsencode(path.name)):08x}.draft"
-    )  # short, as names may be long
+    """Write a file atomically: compressed by its suffix, and renamed into place once everything is written."""
+    checksum = zlib.crc32(os.fsencode(path.name))  # shorter than the name, which may be as long as the system allows
+    temporary = path.with_name(f".{os.getpid()}.{checksum:08x}.draft")
     try:
         check_output_file(path)
         with OPENERS.get(path.suffix, open)(temporary, "wb") as file:
@@ -193,6 +192,6 @@ def create_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _write_errors() -> tuple[type[Exception], ...]:
-    """What a full disk raises; polars, where it is in use, has an error of its own for it."""
+    """Errors of a full disk; polars, once imported, raises one that is not an OSError."""
     polars = sys.modules.get("polars")
     return (OSError,) if polars is None else (OSError, polars.exceptions.PolarsError)

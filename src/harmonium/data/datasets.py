@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from harmonium.data.formats.format import Format
     from harmonium.data.tables.source import Source
 
-WORTH_CACHING = 20_000  # training triples
-CACHE_VERSION = 10
-MIN_RELATIONS = 20  # of a table that is refused because its relations hardly repeat
-PREFIXES = (*SPLITS, "entity", "relation")  # of the names of all files that formats read in a folder
+MIN_CACHED_FACTS = 20_000  # of training: smaller graphs are read as quickly without a cache
+CACHE_VERSION = 10  # to be raised when reading changes its result
+MIN_REFUSED_RELATIONS = 20  # a table with fewer is never refused because its relations hardly repeat
+PREFIXES = (*SPLITS, "entity", "relation")  # one begins the name of every file that formats read in a folder
 EMBEDDED = {"atlas": Path(__file__).parent / "atlas"}
 
 
@@ -55,7 +55,7 @@ def load(
     name: spellings.py), literals, language, query, allow_internal.
     A source without splits is split by `seed` into train, valid and test (see `split`): by default 5 % each for valid and
     test, or up to 10 % of a small graph.
-    A name that is no path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
+    A name that is not a path is looked up in the folder HARMONIUM_DATA; standard datasets are downloaded if they are not
     there. Large graphs are cached in binary form under HARMONIUM_CACHE (default: ~/.cache/harmonium) until their files
     change.
 
@@ -65,7 +65,7 @@ def load(
     read_with = Options.of({"on_bad": on_bad, **options}, progress)
     if isinstance(source, Graph):
         if options:
-            raise HarmoniumError(f"a graph is read already; {', '.join(options)} cannot change how")
+            raise HarmoniumError(f"the graph is already in memory; {', '.join(options)} cannot change how")
         return source
     graph, is_whole = _read(source, read_with)
     report_reading(graph.reading, graph.notes)
@@ -79,7 +79,7 @@ def load(
 
 
 def _read(source: Any, options: Options) -> tuple[Graph, bool]:
-    """A graph as its source has it, and whether the source says itself what its splits are."""
+    """The graph of a source before splitting, and whether the source defines its splits."""
     if not isinstance(source, str | os.PathLike):
         from harmonium.data.tables import in_memory
 
@@ -98,34 +98,34 @@ def _read(source: Any, options: Options) -> tuple[Graph, bool]:
 
 
 def read_graph(source: Any, **options: Any) -> Graph:
-    """What commands make of the graph that a user names: `load` with rows that cannot be used skipped and spellings united.
+    """How commands read a graph: `load`, but unusable rows are skipped and spellings united, with notes that say how many.
 
-    Notes say how many. Rows of a folder are not skipped: it was written by a program. A table that is no list of facts, as
-    its relations hardly repeat, is an error.
+    Rows of a folder are not skipped, as a program wrote it. A table whose relations hardly ever repeat is an error, as it
+    is not a list of facts.
     """
     is_name = isinstance(source, str | os.PathLike) and not is_server(source)
     if not (is_name and locate(source).is_dir()):
         options.setdefault("on_bad", "skip")
     graph = load(source, **{"unite": True, **options})
     n_facts = sum(map(len, graph.splits.values()))
-    if graph.n_relations > max(MIN_RELATIONS, n_facts / 2):
+    if graph.n_relations > max(MIN_REFUSED_RELATIONS, n_facts / 2):
         head, relation, tail = graph.names_of(graph.train[:1])[0]
         raise HarmoniumError(
-            f"{source}: {graph.n_relations:,} relations for {n_facts:,} facts, so nothing can be learned of them: is "
+            f"{source}: {graph.n_relations:,} relations for {n_facts:,} facts, so nothing can be learned about them: is "
             f"'{relation}' a relation between '{head}' and '{tail}'? Choose --columns head,relation,tail by name or number"
         )
     return graph
 
 
 def registry() -> ModuleType:
-    """The module that knows all formats; imported when it is needed, since the formats take time to import."""
+    """The registry of formats, imported on first use because importing the formats is slow."""
     from harmonium.data.formats import registry
 
     return registry
 
 
 def is_server(source: object) -> bool:
-    """Whether a graph is named by the address of a server: sparql:URL, bolt://HOST or neo4j://HOST."""
+    """Whether a source is the address of a server: sparql:URL, bolt://HOST or neo4j://HOST."""
     return registry().server(source) is not None
 
 
@@ -155,6 +155,7 @@ def convert(
     test: float = 0,
     seed: int = 0,
     overwrite: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
     """Write a graph in another format, with its splits and names; a source without splits can be split on the way.
@@ -164,14 +165,14 @@ def convert(
 
     >>> harmonium.convert("facts.csv", "facts", columns="from,kind,to", valid=0.05, test=0.05)
     """
-    Options.of(options)  # an error before the work
+    Options.of(options)  # check them before the work begins
     out = Path(out)
     if not overwrite and (is_file(out) or (is_folder(out) and any(out.iterdir()))):
         raise HarmoniumError(f"{out} exists; choose another name, or replace it with --overwrite")
     kind = registry().output_format(out, to)
     if is_folder(out):
         check_replaceable(out, registry().is_graph_file)
-    graph = load(source, seed=seed, valid=valid, test=test, **options)
+    graph = load(source, seed=seed, valid=valid, test=test, progress=progress, **options)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         notes = registry().write(graph, out, kind)
@@ -203,7 +204,7 @@ def locate(name_or_path: str | os.PathLike[str], progress: Progress | None = Non
 
 
 def _local_copy(dataset: str, data_folder: str | None) -> Path | None:
-    """A folder of HARMONIUM_DATA that spells the name of a standard dataset in another way."""
+    """The folder in HARMONIUM_DATA whose name is a spelling of this standard dataset."""
     if not data_folder or not Path(data_folder).is_dir():
         return None
     folders_there = (folder for folder in Path(data_folder).iterdir() if folder.is_dir())
@@ -211,21 +212,21 @@ def _local_copy(dataset: str, data_folder: str | None) -> Path | None:
 
 
 def _load_path(path: Path, options: Options) -> Graph:
-    """A graph from its cache, or from its files and then cached.
+    """Load a graph from its cache or, failing that, from its files, and cache it.
 
-    A cache is named by the names and sizes of the files and the options, and by the contents of the files. Those are
-    compared only where a cache has the right sizes, which takes a second per gigabyte.
+    The name of a cache is a hash of the names, sizes and contents of the files and of the options. Contents are hashed only
+    where a cache with the right sizes exists, as that takes a second per gigabyte.
     """
     format = registry().detect(path, options)
     files = _files(path, format)
     chosen = dataclasses.replace(options, progress=None, unite=False)  # names are united after reading
     key = storage.digest(repr((CACHE_VERSION, path.name, _sizes(files), chosen)).encode(errors="replace"))
     if any(storage.cache_folder().glob(f"{key}.*")):
-        with contextlib.suppress(HarmoniumError):  # a damaged cache, or that of other contents
+        with contextlib.suppress(HarmoniumError):  # a damaged cache, or one of other contents
             return graph_file.load(_cache_path(key, files))
     before = _times(files)
     graph = _encode(registry().read, path, options)
-    if len(graph.train) >= WORTH_CACHING:
+    if len(graph.train) >= MIN_CACHED_FACTS:
         cached = _cache_path(key, files)
         if _times(files) == before == _times(_files(path, format)) and _write_cache(graph, cached):
             return graph_file.load(cached)
@@ -246,7 +247,7 @@ def _sizes(files: Sequence[Path]) -> list[tuple[str, int]]:
 
 
 def _times(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """When each file was changed last; the second time cannot be set."""
+    """Path, mtime and ctime of each file; ctime, unlike mtime, cannot be set by a user."""
     return [(str(file), file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in files]
 
 
@@ -265,7 +266,7 @@ def _encode(read: Callable[[Any, Options], Source], source: Any, options: Option
 
 
 def _write_cache(graph: Graph, cached: Path) -> bool:
-    """Write the cache atomically; False if it cannot be written, which is no error."""
+    """Write the cache atomically; False if it cannot be written, which is not an error."""
     with contextlib.suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
         for leftover in cached.parent.glob(f"{cached.stem}.*.draft"):  # of processes that were killed

@@ -20,11 +20,11 @@ from harmonium.data.graph import SPLITS
 from harmonium.errors import HarmoniumError, error_at
 from harmonium.runtime.storage import file_digest
 
-LIST = Path(__file__).parent / "standard_datasets.toml"
-ATTEMPTS = 3  # connections in a row that bring nothing new
-TIMEOUT = 30  # seconds of silence before a connection counts as broken
+STANDARD_DATASETS_FILE = Path(__file__).parent / "standard_datasets.toml"
+MAX_FAILED_CONNECTIONS = 3  # in a row without a byte received
+TIMEOUT_SECONDS = 30  # without data before a connection counts as broken
 BYTES_PER_BLOCK = 1 << 16
-MAX_BYTES = 1 << 31  # that an archive may unpack to
+MAX_UNPACKED_BYTES = 1 << 31  # of an archive
 
 Progress = Callable[[int], object]  # called with the number of further bytes downloaded or read
 logger = logging.getLogger("harmonium")
@@ -33,11 +33,11 @@ logger = logging.getLogger("harmonium")
 @cache
 def standard_datasets() -> dict[str, dict[str, Any]]:
     """name -> sources, and the sha256 of each split."""
-    return tomllib.loads(LIST.read_text(encoding="utf-8"))
+    return tomllib.loads(STANDARD_DATASETS_FILE.read_text(encoding="utf-8"))
 
 
 def find(name: str) -> str | None:
-    """The standard dataset with this name in any spelling: fb15k237 is FB15K-237."""
+    """The standard dataset of this name, regardless of case, hyphens and spaces: fb15k237 is FB15K-237. Else None."""
 
     def letters(text: str) -> str:
         return re.sub(r"[-_ ]", "", text).lower()
@@ -77,7 +77,7 @@ def _missing_splits(folder: Path) -> list[str]:
 def _fetch_from(
     source: str, entry: dict[str, Any], folder: Path, missing: list[str], progress: Progress | None
 ) -> None:
-    """The missing splits from one address for each, or from a .tar archive."""
+    """Download the missing splits: one URL for each, or all from a .tar archive."""
     if "{split}" not in source:
         archive = get(source, folder, progress)
         try:
@@ -98,8 +98,8 @@ def _fetch_from(
         part.replace(folder / f"{split}.txt")
 
 
-def extract(archive: Path, wanted: dict[str, Path], max_bytes: int = MAX_BYTES) -> None:
-    """Extract files by their sha256; the names in the archive are never used, so they can lead nowhere."""
+def extract(archive: Path, wanted: dict[str, Path], max_bytes: int = MAX_UNPACKED_BYTES) -> None:
+    """Extract the files with these sha256 sums. Names in the archive are ignored, so no path in it can escape the folder."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         matches = {}
         try:
@@ -114,7 +114,7 @@ def extract(archive: Path, wanted: dict[str, Path], max_bytes: int = MAX_BYTES) 
                         with content, path.open("wb") as file:
                             shutil.copyfileobj(content, file)
                         matches[file_digest(path)] = path
-        except Exception as error:  # each compression raises its own when it is damaged
+        except Exception as error:  # each compression raises its own error for a damaged file
             raise HarmoniumError(f"cannot be unpacked ({error})") from error
         wrong = [path.stem for checksum, path in wanted.items() if checksum not in matches]
         if wrong:
@@ -124,17 +124,17 @@ def extract(archive: Path, wanted: dict[str, Path], max_bytes: int = MAX_BYTES) 
 
 
 def get(url: str, folder: Path, progress: Progress | None = None) -> Path:
-    """Download to a .part file; one from an earlier attempt is resumed where the server can."""
+    """Download to a .part file; one left by an earlier attempt is resumed if the server supports ranges."""
     logger.info("downloading %s", url)
     part = folder / (hashlib.sha256(url.encode()).hexdigest()[:16] + ".part")
     failures, reason = 0, ""
-    while failures < ATTEMPTS:
+    while failures < MAX_FAILED_CONNECTIONS:
         size = part.stat().st_size if part.is_file() else 0
         try:
             _resume(url, part, size, progress)
             return part
         except HTTPError as error:
-            if error.code == 416 and size:  # there is no more, or it was another file
+            if error.code == 416 and size:  # the part belongs to another version of the file
                 part.unlink()
             elif error.code < 500:
                 raise HarmoniumError(f"{url} answers {error.code} {error.reason}") from error
@@ -147,9 +147,9 @@ def get(url: str, folder: Path, progress: Progress | None = None) -> Path:
 
 
 def _resume(url: str, part: Path, start: int, progress: Progress | None) -> None:
-    """One connection: append from `start`, or start over where the server cannot resume."""
+    """Make one request: append from byte `start`, or start over if the server cannot resume."""
     headers = {"User-Agent": "harmonium"} | ({"Range": f"bytes={start}-"} if start else {})
-    with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
+    with urlopen(Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as response:
         resumed = start > 0 and response.status == 206
         length = response.headers["Content-Length"]
         received = 0
@@ -160,4 +160,4 @@ def _resume(url: str, part: Path, start: int, progress: Progress | None) -> None
                 if progress:
                     progress(len(block))
         if length and received < int(length):
-            raise ConnectionError(f"broken off after {received:,} of {int(length):,} bytes")
+            raise ConnectionError(f"connection closed after {received:,} of {int(length):,} bytes")

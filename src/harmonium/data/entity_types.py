@@ -1,4 +1,4 @@
-"""Which entities could fill a slot of a relation: types, inferred from all the roles that entities have.
+"""Which entities could fill a slot of a relation, inferred from the other roles that entities have.
 
 A role is a slot of a relation (head of "capital"), or a value of a relation that states types (`rdf:type`, "instance
 of"). An entity is a candidate for a slot when it fills it, or when entities that share a role with it do, by a noisy-or:
@@ -7,11 +7,11 @@ of"). An entity is a candidate for a slot when it fills it, or when entities tha
     share(role, slot) = entities with the role that fill the slot / (entities with the role + 1),
 
 at least as high as that of nearly all entities that fill the slot. How likely a candidate is to fill the slot also counts
-the roles that speak against it (capitals that are never "located in" anything), by naive Bayes:
+the roles that are evidence against it (capitals that are never "located in" anything), by naive Bayes:
 
     log-odds = log(F / (N - F)) + sum over its other roles of log(P(role | fills) / P(role | does not)),
 
-where F of N entities fill the slot. An entity that fills the slot itself counts for itself as one that does not.
+where F of N entities fill the slot. An entity that fills the slot is left out of the counts when it is scored itself.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TYPE_RELATIONS = {
     "instanceof",
     "isa",
     "p31",
-}  # names or last parts of names: letters and digits only
+}  # names of relations that state types, or the last parts of their IRIs; only letters and digits are compared
 ROLE_PRIOR_FAILURES = 1  # entities with each role that are assumed not to fill the slot
-QUANTILE = 0.05  # share of the entities that fill a slot whose likelihood may be below that of a candidate
-MAX_KEPT_ENTITIES = 1 << 24  # of slots whose candidates are kept: 280 MB
-LEAST, MOST = 0.03, 0.3  # bounds of the likelihood that a candidate needs
+FILLER_QUANTILE = 0.05  # a candidate needs the likelihood that all but this share of the known fillers of a slot reach
+MAX_CANDIDATES_KEPT = 1 << 24  # of all slots together, in memory: 280 MB
+MIN_NEEDED, MAX_NEEDED = 0.03, 0.3  # bounds of the likelihood that a candidate needs
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SlotTypes:
         return SlotTypes(self.entities[mask], self.fills[mask], self.log_odds[mask])
 
     def union(self, other: SlotTypes) -> SlotTypes:
-        """The candidates for either of two slots, as likely as for the better one."""
+        """Candidates for either of two slots, each with the larger of its log-odds."""
         entities, row = torch.cat([self.entities, other.entities]).unique(return_inverse=True)
         fills, log_odds = torch.cat([self.fills, other.fills]), torch.cat([self.log_odds, other.log_odds])
         best = torch.full((len(entities),), -torch.inf, dtype=torch.float64).scatter_reduce_(0, row, log_odds, "amax")
@@ -63,7 +63,7 @@ class SlotTypes:
         )
 
     def limited(self, count: int) -> SlotTypes:
-        """Those that fill the slot, and of the others at most `count`, the most likely ones (first ids on ties)."""
+        """The entities that fill the slot, and the `count` most likely others (lowest ids first on ties)."""
         order = self.log_odds.masked_fill(self.fills, torch.inf).argsort(descending=True, stable=True)
         keep = torch.zeros_like(self.fills).index_fill_(0, order[: int(self.fills.sum()) + count], True)
         return self.where(keep)
@@ -71,18 +71,18 @@ class SlotTypes:
 
 @dataclass(frozen=True)
 class EntityTypes:
-    """The roles of all entities: the head slot of each relation, then the tail slots, then the types that are stated."""
+    """The roles of all entities. Roles are numbered: head slots of all relations, tail slots, then stated types."""
 
     n_entities: int
     n_relations: int
-    roles: CsrIndex  # entity -> its roles, but for the head slots of relations that state types: their values tell more
+    roles: CsrIndex  # entity -> its roles, except head slots of relations that state types: the stated type tells more
     members: CsrIndex  # role -> the entities that have it
-    sizes: Tensor  # (roles,) int64: how many these are
+    sizes: Tensor  # (roles,) int64: number of entities with each role
     has_loops: Tensor  # (n_relations,) bool: whether a fact of the relation has the same head and tail
 
     @classmethod
     def infer(cls, graph: Graph, splits: Sequence[str] = SPLITS) -> EntityTypes:
-        """The roles that entities have in the facts of some splits."""
+        """Collect the roles that entities have in the facts of these splits."""
         facts, n_slots = graph.facts(splits), 2 * graph.n_relations
         stated = torch.isin(facts.relation, torch.tensor(type_relations(graph), dtype=torch.int64))
         types, number = torch.unique(facts.tail[stated], return_inverse=True)
@@ -97,15 +97,16 @@ class EntityTypes:
         return cls(graph.n_entities, graph.n_relations, roles, members, sizes, has_loops)
 
     def of_slot(self, slot: Slot, relation: int, typed: bool = True) -> SlotTypes:
-        """The entities that could fill the head or the tail of a relation: all, where none does so far or not `typed`.
+        """The entities that could fill a slot of a relation; all entities if no fact fills it yet, or if not `typed`.
 
-        Inferred once, as long as the entities of all slots together are not too many to keep.
+        Kept for the next call, up to MAX_CANDIDATES_KEPT.
         """
         key = slot, relation, typed
         types = self._kept.get(key)
         if types is None:
             types = self._infer_slot(slot, relation, typed)
-            if len(types.entities) + sum(len(kept.entities) for kept in list(self._kept.values())) <= MAX_KEPT_ENTITIES:
+            n_kept = sum(len(kept.entities) for kept in list(self._kept.values()))
+            if n_kept + len(types.entities) <= MAX_CANDIDATES_KEPT:
                 self._kept[key] = types
         return types
 
@@ -129,18 +130,19 @@ class EntityTypes:
         support = self._sum(_log_complements(shares, target))  # log of one minus the noisy-or
         shares = (both - 1) / (self.sizes - 1 + ROLE_PRIOR_FAILURES).clamp(min=1)
         support_of_members = _sum_by_row(_log_complements(shares, target)[role], row, len(members))
-        needed = (-torch.expm1(support_of_members)).sort().values[int(QUANTILE * len(members))].clamp(LEAST, MOST)
+        ascending = (-torch.expm1(support_of_members)).sort().values
+        needed = ascending[int(FILLER_QUANTILE * len(members))].clamp(MIN_NEEDED, MAX_NEEDED)
         return everyone.where(fills | (-torch.expm1(support) >= needed))
 
     def _prior(self, target: int, without: int = 0) -> float:
-        """The log-odds that any entity fills a slot, if `without` of those that do did not."""
+        """The log-odds that an entity fills a slot, with `without` of the entities that fill it left out."""
         n_fill = max(0, int(self.sizes[target]) - without)
         return math.log((n_fill + 0.5) / (len(self.roles.keys) - n_fill + 0.5))
 
     def _evidence(self, target: int, both: Tensor, without: int = 0) -> Tensor:
         """(roles,): log of P(role | fills the slot) / P(role | does not), smoothed; 0 for the slot itself.
 
-        `both` counts the entities with each role that fill the slot; `without` of them are counted with the others.
+        `both` (roles,) counts entities that have the role and fill the slot; `without` of them count as not filling it.
         """
         n_fill, n_others = self.sizes[target] - without, len(self.roles.keys) - self.sizes[target] + without
         fill = (both - without + 0.5) / (n_fill + 1)
@@ -159,7 +161,7 @@ class EntityTypes:
         return torch.repeat_interleave(self.roles.keys, self.roles.offsets.diff())
 
     def candidates(self, slot: Slot, relations: Tensor) -> CsrIndex:
-        """relation -> candidates for that slot of it, for these relations."""
+        """Index from each of these relations to the candidates for its slot."""
         keys = relations.unique()
         entities = [self.of_slot(slot, relation).entities for relation in keys.tolist()]
         counts = torch.tensor([0, *map(len, entities)])
@@ -174,7 +176,7 @@ def _log_complements(shares: Tensor, target: int) -> Tensor:
 
 
 def _sum_by_row(values: Tensor, row: Tensor, n_rows: int) -> Tensor:
-    """(n_rows,): the values (pairs,) of each row, added."""
+    """(n_rows,): the sum of the values (pairs,) of each row."""
     return values.new_zeros(n_rows).index_add_(0, row, values)
 
 

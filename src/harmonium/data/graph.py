@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import polars
 
 SPLITS = ("train", "valid", "test")
-CHUNK = 1 << 22  # facts indexed at a time
-LARGE_GRAPH = 1_000_000  # facts
+FACTS_PER_CHUNK = 1 << 22  # indexed at a time
+LARGE_GRAPH = 1_000_000  # facts from which counting relations is left out of the default display
 
 
 @dataclass(frozen=True)
 class Note:
-    """What reading a graph did that its user should know; `count` is the number in the text."""
+    """Something a user should know about how a graph was read; `count` is the number in the text."""
 
     text: str
     kind: str = ""  # such as "repeated": `count` triples of `split` were dropped
@@ -84,7 +84,7 @@ class Graph(Displayed):
 
     @cached_property
     def literals(self) -> Literals:
-        """Which entities are numbers or dates, and which relations have them as tails; found once."""
+        """Which entities are numbers or dates, and which relations have them as tails. Computed once."""
         return Literals.infer(self)
 
     @property
@@ -173,9 +173,9 @@ class Graph(Displayed):
         return filled[0] if len(filled) == 1 else Triples.cat(filled or [self.train[:0]])
 
     def keep_known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS) -> KnownAnswers:
-        """The whole index of known answers in one slot, kept with the graph, where `known_answers` finds it.
+        """Build the index of all known answers in one slot and keep it, so that `known_answers` returns it at once.
 
-        It takes about as much memory as the facts: for graphs that are asked many times.
+        It takes about as much memory as the facts: worth it for a graph that answers many queries.
         """
         key = slot, tuple(splits)
         if key not in self._kept:
@@ -189,7 +189,7 @@ class Graph(Displayed):
     def known_answers(self, slot: Slot, splits: Sequence[str] = SPLITS, queries: Triples | None = None) -> KnownAnswers:
         """The index of known answers in one slot; restricted to those of `queries`, it takes far less memory.
 
-        It is the whole one where that is kept (`keep_known_answers`).
+        If the index of all answers is kept (`keep_known_answers`), it is that one.
         """
         if (kept := self._kept.get((slot, tuple(splits)))) is not None:
             return kept
@@ -198,7 +198,7 @@ class Graph(Displayed):
         query_keys = None if queries is None else known.keys(queries).unique()
         keys, values = [no_ids], [no_ids]
         for split in splits:
-            for chunk in self.splits[split].chunks(CHUNK):
+            for chunk in self.splits[split].chunks(FACTS_PER_CHUNK):
                 if query_keys is not None:
                     chunk = chunk[is_member(known.keys(chunk), query_keys)]
                 keys.append(known.keys(chunk))

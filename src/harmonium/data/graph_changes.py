@@ -1,4 +1,4 @@
-"""Changes of a graph by facts: some are added, others removed or recorded as false; and how a change is undone.
+"""Change a graph: add facts, remove facts or record them as false; and undo such a change.
 
 Ids never change: new entities and relations come last, added facts come after all other training facts. An entity or
 relation that loses its last fact stays.
@@ -20,7 +20,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
 
-NAMES_IN_NOTE = 3  # names in a note
+NAMES_IN_NOTE = 3
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class GraphChange:
 def change_graph(graph: Graph, add: Graph | None, remove: Graph | None, on_bad: OnBad = "error") -> GraphChange:
     """Add the facts of one graph and remove those of another; names are matched by identifier or label.
 
-    Unknown names of added facts are new entities and relations; a removed fact with any other unknown name is an error.
-    A fact to be removed that the graph does not have is recorded as false, as are all that are removed. A fact that is
-    added is not false.
+    Unknown names in added facts become new entities and relations; in facts to remove any other unknown name is an error.
+    Every fact to remove is recorded as false, also one that the graph does not contain. An added fact is no longer recorded
+    as false.
     """
     notes = [str(note) for given in (add, remove) if given is not None for note in given.notes]
     wider, facts_to_add = _add_names(graph, add, notes)
@@ -101,18 +101,18 @@ def _add_names(graph: Graph, add: Graph | None, notes: list[str]) -> tuple[Graph
 
 
 def _extend(known: Vocabulary, given: Vocabulary, used: Tensor, notes: list[str]) -> tuple[Vocabulary, Tensor]:
-    """A vocabulary with the used names of another one, new ones last, and the id in it of each given name."""
+    """`known` extended by the used names of `given`, new ones last; and the id in it of each given name."""
     ids, new = torch.full((len(given),), -1), list[int]()
     for position in used.unique().tolist():
         name = given.ids[position]
         if name in known:
-            ids[position] = known.index(name)  # an error where several have it
+            ids[position] = known.index(name)  # an error if several have this name
         else:
             ids[position] = len(known) + len(new)
             new.append(position)
     if not new:
         return known, ids
-    if len(known) <= 10_000:  # a name close to a known one may be a typing error
+    if len(known) <= 10_000:  # a name close to a known one may be a typo
         alike = [(given.name(p), known.nearest(given.name(p), 1)) for p in new[:NAMES_IN_NOTE]]
         notes.extend(f"'{name}' is new; if you meant '{near[0]}', undo this" for name, near in alike if near)
     labels = None
@@ -122,7 +122,7 @@ def _extend(known: Vocabulary, given: Vocabulary, used: Tensor, notes: list[str]
 
 
 def _known_facts(graph: Graph, facts: Graph | None, on_bad: OnBad, notes: list[str]) -> Triples:
-    """Facts in the ids of a graph; one with an unknown name is an error, or skipped with a note."""
+    """Translate facts into the ids of a graph; an unknown name is an error, or its fact is skipped with a note."""
     if facts is None:
         return graph.train[:0]
     given = facts.facts()
@@ -163,7 +163,7 @@ def _check_contradictions(graph: Graph, added: Triples, removed: Triples) -> Non
 
 @dataclass(frozen=True)
 class GraphSizes:
-    """What of the graph before a change is not in its facts."""
+    """Sizes of the vocabularies before a change: what undoing it needs besides facts."""
 
     entities: schema.Count
     relations: schema.Count
@@ -180,7 +180,7 @@ class GraphSizes:
 
 
 def to_tensors(change: GraphChange) -> dict[str, Tensor]:
-    """What `restore_graph` needs beside the graph afterwards and the sizes of the one before."""
+    """The facts that `restore_graph` needs, as tensors to save."""
     tensors = {f"{split}.rows": rows for split, rows in change.removed_rows.items()}
     parts = {split: facts[change.removed_rows[split]] for split, facts in change.before.splits.items()}
     parts |= {"rejected": change.before.rejected, "added": change.added}
@@ -191,7 +191,7 @@ def to_tensors(change: GraphChange) -> dict[str, Tensor]:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], graph: Graph) -> None:
-    """Raise a ValueError unless `to_tensors` could have written these, of a change before this graph."""
+    """Raise a ValueError unless these are tensors of `to_tensors`, of a change that led to this graph."""
     parts = (*SPLITS, "rejected", "added")
     expected = [f"{part}.{slot.value}" for part in parts for slot in Slot] + [f"{split}.rows" for split in SPLITS]
     if missing := [name for name in expected if name not in tensors]:
@@ -227,7 +227,7 @@ def restore_graph(graph: Graph, sizes: GraphSizes, tensors: Mapping[str, Tensor]
 
 
 def _insert(kept: Triples, removed: Triples, rows: Tensor) -> Triples:
-    """All facts in their order before: the removed ones at their rows."""
+    """All facts in their order before the change: removed ones are inserted at their old rows."""
     is_removed = torch.zeros(len(kept) + len(removed), dtype=torch.bool)
     is_removed[rows] = True
     order = torch.empty(len(is_removed), dtype=torch.int64)

@@ -3,10 +3,11 @@
 train.head, train.relation, ... test.tail   (n,) int64, so that a large file can be memory-mapped
 train.weight, ...                           (n,) float64, if facts have weights
 rejected.head, ...                          facts known to be false, if there are any
-entities.content, .offsets, .hashes, .order the identifiers (name_column.py); relations likewise
+entities.content, .offsets, .hashes, .order identifiers of entities (name_column.py)
+relations.content, ...                      identifiers of relations
 entities.names.content, ...                 labels, if there are any
 
-The metadata hold the graph's name and notes, and the sha256 of the file as it would be without it.
+The metadata hold the name and notes of the graph, and the sha256 of the file computed without that entry.
 """
 
 import hashlib
@@ -87,7 +88,7 @@ def _vocabulary(tensors: Mapping[str, Tensor], name: str, kind: str) -> Vocabula
 
 
 def _names(tensors: Mapping[str, Tensor], name: str) -> NameColumn:
-    """A checked column of names: everything decodes, and the index is sorted."""
+    """Load a column of names after checking that all of it decodes and that its index is sorted."""
     content, offsets = tensors[f"{name}.content"], tensors[f"{name}.offsets"]
     hashes, order = tensors[f"{name}.hashes"], tensors[f"{name}.order"]
     n = offsets.numel() - 1
@@ -95,7 +96,7 @@ def _names(tensors: Mapping[str, Tensor], name: str) -> NameColumn:
     valid = content.dtype == torch.uint8 and content.dim() == 1 and n >= 0
     valid = valid and all(column.dtype == torch.int64 and column.shape == (size,) for column, size in shapes)
     if not valid or offsets[0] != 0 or offsets[-1] != len(content) or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError(f"{name} is no list of names")
+        raise ValueError(f"{name} is not a list of names")
     names = NameColumn(content, offsets, hashes, order)
     ascending = (names.hash_index[0][1:] >= names.hash_index[0][:-1]).all()
     if n and not (ascending and 0 <= int(order.min()) <= int(order.max()) < n):
@@ -106,7 +107,7 @@ def _names(tensors: Mapping[str, Tensor], name: str) -> NameColumn:
 
 
 def _check_text(name: str, content: Tensor, bounds: Tensor) -> None:
-    """Names between these bounds are UTF-8 without tabs and line breaks, and none starts inside a character."""
+    """Raise a ValueError unless all names are UTF-8 without tabs and line breaks, and none starts inside a character."""
     block = content[bounds[0] : bounds[-1]].numpy()
     text = block.tobytes()
     text.decode()

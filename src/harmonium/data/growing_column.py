@@ -12,12 +12,12 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
 
-IN_MEMORY = 1 << 25  # bytes of a column kept in memory
+MAX_BYTES_IN_MEMORY = 1 << 25  # of a column; more go to a temporary file
 ROWS_PER_CHUNK = 1 << 22  # triples processed at a time
 
 
 class GrowingColumn:
-    """Numbers appended in parts; `tensor()` is in memory, or maps an unnamed file that is deleted with it."""
+    """Numbers appended in parts. `tensor()` has them in memory or, if they are many, mapped from a temporary file."""
 
     def __init__(self) -> None:
         self.parts: list[NDArray[Any]] = []
@@ -25,7 +25,7 @@ class GrowingColumn:
 
     def append(self, numbers: NDArray[Any]) -> None:
         self.parts.append(numbers)
-        if sum(part.nbytes for part in self.parts) > IN_MEMORY:
+        if sum(part.nbytes for part in self.parts) > MAX_BYTES_IN_MEMORY:
             self._flush()
 
     def tensor(self, dtype: type = np.int64) -> Tensor:
@@ -35,7 +35,7 @@ class GrowingColumn:
         return torch.from_numpy(np.memmap(self.file, dtype, "r+"))
 
     def _flush(self) -> None:
-        """Move the parts to the file."""
+        """Write the parts in memory to the file."""
         try:
             if self.file is None:
                 self.file = tempfile.TemporaryFile(dir=storage.temporary_folder())  # noqa: SIM115
@@ -54,7 +54,7 @@ class GrowingColumn:
 
 
 def select_triples(triples: Triples, mask: Tensor) -> Triples:
-    """The triples where the mask (n,) is true; a large selection lies in a temporary file."""
+    """The triples where the mask (n,) is true; a large selection is mapped from a temporary file."""
     columns, weight = [GrowingColumn() for _ in Slot], GrowingColumn()
     for start in range(0, len(triples), ROWS_PER_CHUNK):
         chunk = slice(start, start + ROWS_PER_CHUNK)

@@ -20,7 +20,7 @@ class CsrIndex:
 
     @classmethod
     def build(cls, keys: Tensor, values: Tensor) -> CsrIndex:
-        """The index of pairs of numbers >= 0."""
+        """Build the index from (key, value) pairs of numbers >= 0."""
         size = int(values.max()) + 1 if len(values) else 1
         if len(keys) and int(keys.max()) >= torch.iinfo(torch.int64).max // size:  # key * size would overflow
             distinct, ranks = torch.unique(keys, return_inverse=True)
@@ -36,7 +36,7 @@ class CsrIndex:
         return cls(keys, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), pairs.remainder_(size))
 
     def _spans(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the values of each key start, and their count (zero for an unknown key)."""
+        """The offset of the first value of each key, and the number of its values (zero for an unknown key)."""
         if len(self.keys) == 0:
             return torch.zeros_like(keys), torch.zeros_like(keys)
         position = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
@@ -51,14 +51,14 @@ class CsrIndex:
         return row, self.values[start[row] + within]
 
     def draw(self, keys: Tensor, generator: torch.Generator) -> Tensor:
-        """(m,): a random value of each key that has any."""
+        """(m,): one random value for each key that has values."""
         start, count = self._spans(keys)
         start, count = start[count > 0], count[count > 0]
         within = torch.rand(len(count), generator=generator, device=count.device) * count
         return self.values[start + within.long().minimum(count - 1)]
 
     def sample(self, keys: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Like `lookup`, but of a key with more than `count` values only so many, drawn with replacement."""
+        """Like `lookup`, but at most `count` values per key; of a key with more they are drawn with replacement."""
         start, total = self._spans(keys)
         drawn = total.clamp(max=count)
         row = torch.repeat_interleave(torch.arange(len(keys)), drawn)
@@ -85,7 +85,7 @@ class CsrIndex:
 
 @dataclass(frozen=True)
 class KnownAnswers:
-    """The known answers of queries with one open slot."""
+    """Index from queries with one open slot to their known answers."""
 
     slot: Slot
     index: CsrIndex
@@ -93,13 +93,13 @@ class KnownAnswers:
 
     @classmethod
     def build(cls, slot: Slot, facts: Triples, n_entities: int) -> KnownAnswers:
-        """The index of these facts; `Graph.known_answers` builds that of a large graph in parts."""
+        """Build the index of these facts. For a large graph use `Graph.known_answers`, which builds it in parts."""
         no_ids = facts.head[:0]
         keys = cls(slot, CsrIndex(no_ids, no_ids.new_zeros(1), no_ids), n_entities).keys(facts)
         return cls(slot, CsrIndex.build(keys, facts[slot]), n_entities)
 
     def keys(self, queries: Triples) -> Tensor:
-        """The two given slots of each query as one number."""
+        """(n,): the two given slots of each query, encoded as one number."""
         if self.slot is Slot.RELATION:
             return queries.head * self.n_entities + queries.tail
         return queries.relation * self.n_entities + (queries.tail if self.slot is Slot.HEAD else queries.head)
@@ -109,7 +109,7 @@ class KnownAnswers:
         return self.index.lookup(self.keys(queries))
 
     def join(self, other: KnownAnswers) -> KnownAnswers:
-        """The answers of both."""
+        """The union of two indexes of the same slot."""
         keys = [torch.repeat_interleave(index.keys, index.offsets.diff()) for index in (self.index, other.index)]
         index = CsrIndex.build(torch.cat(keys), torch.cat([self.index.values, other.index.values]))
         return replace(self, index=index)
@@ -130,7 +130,7 @@ def is_member(values: Tensor, ascending: Tensor) -> Tensor:
 
 
 def hash_ids(ids: Tensor) -> Tensor:
-    """(n,) pseudo-random numbers in [0, 2^63), one for each int64: the same on every machine and in every run."""
+    """(n,) pseudo-random numbers in [0, 2^63), one for each int64; equal on every machine and in every run."""
     for shift in (32, 29, 32):
         high = (ids >> shift) & (1 << 64 - shift) - 1
         ids = (ids ^ high) * 0x1E3779B97F4A7C15  # wraps round

@@ -1,4 +1,4 @@
-"""Numbers and dates among the entities of a graph: values, which no one wants as an answer or as a missing fact.
+"""Numbers and dates among the entities of a graph: values, which are never useful as answers or missing facts.
 
 A table of facts often holds values beside entities: (Zinc, density, 7.14), (Ada Lovelace, born, 1815-12-10). Read from a
 CSV they become entities. They are recognised by content, a relation at a time: if nearly all tails of a relation are
@@ -19,10 +19,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     from harmonium.data.graph import Graph
 
-NEARLY_ALL = 0.9  # share of the facts of a literal-valued relation whose tail is a number or a date
-MIN_FACTS_OF_LITERALS = 5  # below that a relation is not said to be literal-valued
-MAX_HEADS = 0.1  # share of heads that are numbers or dates above which these are identifiers, as in WN18RR
-HEADS_SAMPLED = 10_000  # heads that are looked at
+MIN_VALUE_SHARE = 0.9  # of the facts of a literal-valued relation: their tail is a number or a date
+MIN_FACTS_OF_LITERALS = 5  # a relation with fewer is never literal-valued
+MAX_VALUE_HEADS = 0.1  # share of heads that look like values; above it they are identifiers, as in WN18RR
+HEADS_SAMPLED = 10_000
 UNIT = r"(?!(?:st|nd|rd|th)$)(?:[^\W\d_]{1,4}|%|°[CF]?|[€$£¥])(?:[²³]|/[^\W\d_]{1,4}[²³]?)?"  # kg, %, °C, km², g/cm³
 DIGITS = r"(?:\d{1,3}(?:[,\u202f ]\d{3})+|\d+)(?:[.,]\d+)?|[.,]\d+"
 NUMBER = re.compile(rf"(?:[~≈<>≤≥]\s?)?(?:[€$£¥]\s?)?[-+\u2212]?(?:{DIGITS})(?:[eE][-+]?\d+)?(?:\s?{UNIT})?")
@@ -52,20 +52,20 @@ class Literals:
 
     @classmethod
     def infer(cls, graph: Graph) -> Literals:
-        """By the names in the facts of all splits. Only names of tails that no fact has as its head are looked at."""
+        """Infer them from the names in all splits. Only tails that are never heads are examined."""
         facts, name = graph.facts(), graph.entities.name
         is_literal = torch.zeros(graph.n_entities, dtype=torch.bool)
         relations = torch.zeros(graph.n_relations, dtype=torch.bool)
         heads = facts.head.unique()
         sample = heads[:: 1 + len(heads) // HEADS_SAMPLED].tolist()
-        if sum(is_value(name(entity)) for entity in sample) > MAX_HEADS * len(sample):
+        if sum(is_value(name(entity)) for entity in sample) > MAX_VALUE_HEADS * len(sample):
             return cls(relations, is_literal)
         candidates = _marked(facts.tail, graph.n_entities) & ~_marked(heads, graph.n_entities)
         for entity in candidates.nonzero()[:, 0].tolist():
             is_literal[entity] = is_value(name(entity))
         total = facts.relation.bincount(minlength=graph.n_relations)
         of_values = facts.relation[is_literal[facts.tail]].bincount(minlength=graph.n_relations)
-        relations = (total >= MIN_FACTS_OF_LITERALS) & (of_values >= NEARLY_ALL * total)
+        relations = (total >= MIN_FACTS_OF_LITERALS) & (of_values >= MIN_VALUE_SHARE * total)
         elsewhere = _marked(facts.tail[~relations[facts.relation]], graph.n_entities)  # where tails name something
         return cls(relations, is_literal & ~elsewhere)
 
@@ -74,5 +74,5 @@ class Literals:
 
 
 def _marked(ids: Tensor, size: int) -> Tensor:
-    """(size,) bool: which ids occur."""
+    """(size,) bool: whether each id below `size` occurs in `ids`."""
     return torch.zeros(size, dtype=torch.bool).index_fill_(0, ids, True)

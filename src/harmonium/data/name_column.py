@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 NAMES_PER_BLOCK = 1 << 16  # names processed at a time
-BASE = 0x9E3779B97F4A7C15  # of the hash: odd, so that no power of it vanishes
+HASH_BASE = 0x9E3779B97F4A7C15  # odd, so that no power of it is 0 modulo 2^64
 
 
 class NameColumn(Sequence[str]):
@@ -108,17 +108,17 @@ class NameColumn(Sequence[str]):
 
 
 def _hash(content: bytes) -> int:
-    """The sum of (byte + 1) BASE^position, modulo 2^64."""
+    """Polynomial hash: the sum of (byte + 1) * HASH_BASE^position, modulo 2^64."""
     value = 0
     for byte in reversed(content):
-        value = (value * BASE + byte + 1) & 0xFFFFFFFFFFFFFFFF
+        value = (value * HASH_BASE + byte + 1) & 0xFFFFFFFFFFFFFFFF
     return value
 
 
 def _hash_all(content: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[Any]:
-    """(n,) uint64: the same hash of each name."""
+    """(n,) uint64: `_hash` of each name, vectorised."""
     lengths = np.diff(bounds)
-    powers = np.full(lengths.max(initial=0) + 1, BASE, np.uint64)
+    powers = np.full(lengths.max(initial=0) + 1, HASH_BASE, np.uint64)
     powers[0] = 1
     position = np.arange(len(content)) - np.repeat(bounds[:-1], lengths)
     total = np.zeros(len(content) + 1, np.uint64)

@@ -9,7 +9,7 @@ NEEDS_CLEANING = r"^ | $|  |[^ -~]"  # anything but printable ASCII with single 
 LINE_BREAKS = (
     r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+"  # and tabs: spaces in names, which other files hold in lines and columns
 )
-PLACEHOLDERS = ("#n/a", "n/a", "<na>", "nan", "null", "none", "-", "--", "?")  # of cells without a value, in any case
+PLACEHOLDERS = ("#n/a", "n/a", "<na>", "nan", "null", "none", "-", "--", "?")  # missing values, in any letter case
 
 _REMOVE_ZERO_WIDTH = str.maketrans("", "", ZERO_WIDTH)
 _line_break = re.compile(LINE_BREAKS).search
@@ -40,7 +40,7 @@ def spelling_key(name: str) -> str:
 
 
 def relation_key(name: str) -> str:
-    """`spelling_key` with words told apart: equal for directedBy, DIRECTED_BY and directed-by."""
+    """`spelling_key` that also splits camel case and hyphens: equal for directedBy, DIRECTED_BY and directed-by."""
     return spelling_key(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("-", " "))
 
 
@@ -49,10 +49,10 @@ def has_line_break(text: str) -> bool:
 
 
 def is_empty(text: str) -> bool:
-    """Whether nothing is left of a name when it is cleaned."""
+    """Whether a name is empty once cleaned."""
     return not text.strip(WHITESPACE)
 
 
 def is_placeholder(name: str) -> bool:
-    """Whether a cell says that there is no value, such as N/A or null."""
+    """Whether a cell stands for a missing value, such as N/A or null."""
     return name.strip(WHITESPACE).casefold() in PLACEHOLDERS

@@ -16,9 +16,9 @@ from harmonium.data.index import CsrIndex
 from harmonium.data.triples import Triples
 
 RULE_KINDS = ("inverse", "duplicate", "implied", "symmetric")
-REDUNDANCY = 0.8  # two relations that share this much of their pairs are redundant
+MIN_REDUNDANCY = 0.8  # share of pairs in common from which two relations are redundant
 MIN_SUPPORT = 3  # pairs that two relations must share before that counts as more than chance
-ROUNDING = 1e-9  # of sums of weights
+ROUNDING_ERROR = 1e-9  # tolerated in sums of weights
 MAX_JOINED = 1 << 22  # rows of a join held at once
 
 
@@ -30,7 +30,7 @@ class Rules:
     head: Tensor  # (n,) int64 relation
     reversed: Tensor  # (n,) bool
     support: Tensor  # (n,): pairs of entities for which body and head hold; int64, or float64 with weights
-    facts: Tensor  # (n_relations,): pairs of each relation, self-loops excluded; likewise
+    facts: Tensor  # (n_relations,): pairs of each relation, self-loops excluded; dtype as of support
 
     @property
     def confidence(self) -> Tensor:
@@ -46,12 +46,12 @@ class Rules:
     def kind(self) -> Tensor:
         """(n,): index into RULE_KINDS, for confident rules: redundant both ways, one way only, or a relation with itself."""
         mutual = torch.where(self.reversed, RULE_KINDS.index("inverse"), RULE_KINDS.index("duplicate"))
-        kind = torch.where(self.coverage >= REDUNDANCY, mutual, RULE_KINDS.index("implied"))
+        kind = torch.where(self.coverage >= MIN_REDUNDANCY, mutual, RULE_KINDS.index("implied"))
         return torch.where(self.body == self.head, RULE_KINDS.index("symmetric"), kind)
 
     @property
     def cell(self) -> Tensor:
-        """(n,): reversed, body and head as one number."""
+        """(n,): reversed, body and head encoded as one number."""
         return _cell(self.reversed, self.body, self.head, len(self.facts))
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ def mine_rules(
     facts: Triples,
     n_entities: int,
     n_relations: int,
-    confidence: float = REDUNDANCY,
+    confidence: float = MIN_REDUNDANCY,
     support: int = MIN_SUPPORT,
 ) -> Rules:
     """All one-step rules with enough confidence and support; self-loops, which have no direction, are ignored."""
@@ -106,16 +106,16 @@ def mine_rules(
     body, head, is_reversed = cell // n_relations % n_relations, cell % n_relations, cell >= n_relations**2
     rules = Rules(body, head, is_reversed, total, weight.new_zeros(n_relations).index_add_(0, relation, weight))
     trivial = (body == head) & ~is_reversed
-    return rules[~trivial & (rules.confidence >= confidence - ROUNDING) & (total >= support - ROUNDING)]
+    return rules[~trivial & (rules.confidence >= confidence - ROUNDING_ERROR) & (total >= support - ROUNDING_ERROR)]
 
 
 def _relative_weights(facts: Triples, triples: Triples) -> Tensor:
-    """(n,): what each triple, a fact, counts: 1, or its weight divided by the mean of all facts."""
+    """(n,): how much each triple, which must be a fact, counts: 1, or its weight divided by the mean weight."""
     if facts.weight is None or not len(facts):
         return torch.ones(len(triples), dtype=torch.int64)
     rows, inverse = torch.cat([facts.to_rows(), triples.to_rows()]).unique(dim=0, return_inverse=True)
     weight = torch.zeros(len(rows), dtype=torch.float64)
-    weight.scatter_reduce_(0, inverse[: len(facts)], facts.weight, "amax")  # of a fact that is given twice the largest
+    weight.scatter_reduce_(0, inverse[: len(facts)], facts.weight, "amax")  # of a fact that is given twice, the largest
     return weight[inverse[len(facts) :]] / facts.weight.mean()
 
 

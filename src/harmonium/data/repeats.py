@@ -1,4 +1,4 @@
-"""Facts that are given more than once: found in little memory, and dropped."""
+"""Find and drop repeated facts, in little memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from harmonium.data.index import hash_ids
 from harmonium.data.tables.columns import COLUMNS, WEIGHT
 from harmonium.data.triples import Triples
 
-ODD = 0x2545F4914F6CDD1D
+HASH_MULTIPLIER = 0x2545F4914F6CDD1D  # odd, so that multiplying modulo 2^64 loses nothing
 
 
 def drop_repeated(splits: dict[str, Triples]) -> list[Note]:
-    """Drop repeated triples of each split, in place; a note for each split that had some."""
+    """Drop repeated triples within each split, in place; returns a note for each split that had any."""
     notes = []
     for split, triples in splits.items():
         repeated = find_repeats(triples)
@@ -36,7 +36,7 @@ def drop_repeated(splits: dict[str, Triples]) -> list[Note]:
 
 
 def _with_largest_weights(facts: Triples, repeated: Triples) -> tuple[Triples, int]:
-    """Facts with the largest weight that they or their repetitions have, and how many had different ones."""
+    """Give each fact the largest weight among its repetitions; also returns how many facts had differing weights."""
     weight, differing = facts.weights().clone(), 0
     again = _weight_table(repeated).group_by(COLUMNS).agg(pl.max(WEIGHT).alias("most"), pl.min(WEIGHT).alias("least"))
     for start in range(0, len(facts), ROWS_PER_CHUNK):
@@ -54,13 +54,13 @@ def _weight_table(facts: Triples) -> pl.DataFrame:
 
 
 def find_repeats(triples: Triples) -> Tensor:
-    """(n,) bool: whether a triple stands earlier too.
+    """(n,) bool: whether each triple repeats an earlier one.
 
-    Hashes are sorted one range of them at a time; triples with equal hashes are compared.
+    To save memory, hashes are sorted one range at a time, and only triples with equal hashes are compared.
     """
     hashes, repeated = GrowingColumn(), torch.zeros(len(triples), dtype=torch.bool)
     for chunk in triples.chunks(ROWS_PER_CHUNK):
-        hashes.append(hash_ids((chunk.head * ODD + chunk.relation) * ODD + chunk.tail).numpy())
+        hashes.append(hash_ids((chunk.head * HASH_MULTIPLIER + chunk.relation) * HASH_MULTIPLIER + chunk.tail).numpy())
     keys, bits = hashes.tensor(), (len(triples) // ROWS_PER_CHUNK).bit_length()
     for leading_bits in range(1 << bits):
         in_range = ((chunk >> 63 - bits == leading_bits).nonzero()[:, 0] for chunk in keys.split(ROWS_PER_CHUNK))

@@ -1,10 +1,10 @@
-"""Spellings of one name: Zinc, ZINC and zinc become one entity where nothing speaks against it.
+"""Spellings of one name: Zinc, ZINC and zinc become one entity unless there is evidence against it.
 
 Candidates are names that differ only in case, whitespace, Unicode form or accents (`spelling_key`). They are kept apart
 
-- if both are in one fact, as that fact tells them apart;
+- if one fact has both, as head and tail;
 - if they have other roles: Polish, which people speak, is not polish, which one buys;
-- if one is a symbol, whose case matters: CO is not Co;
+- if one is a symbol, in which case matters: CO is not Co;
 - if they are identifiers: IRIs, or names of a graph that has readable labels besides.
 """
 
@@ -23,23 +23,23 @@ from harmonium.data.names import relation_key, spelling_key
 from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 
-NAMES_IN_NOTE = 3  # shown in a note
-MAX_NAMES = 1_000_000  # compared, a microsecond each
-SHARED_ROLES = 0.5  # of the roles of the name that has fewer: as many must be roles of the other
+NAMES_IN_NOTE = 3
+MAX_NAMES_COMPARED = 1_000_000  # a microsecond each; larger vocabularies are left as they are
+MIN_SHARED_ROLES = 0.5  # share of the roles of the name with fewer roles that the other name must have too
 UNITED, APART = "spellings united", "spellings kept apart"  # kinds of notes
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """A rarer spelling of a name, and what speaks against uniting it with the usual one."""
+    """A rarer spelling of a name, and the reason against uniting it with the usual one, if any."""
 
-    usual: int  # id of the spelling with most facts
+    usual: int  # id of the spelling with the most facts
     other: int
-    against: str = ""  # empty: nothing
+    against: str = ""  # reason; empty: none
 
 
 def find_spellings(graph: Graph) -> tuple[list[Spelling], list[Spelling]]:
-    """The spellings of entities and of relations that may be those of another name."""
+    """Names of entities and of relations that may be other spellings of a more frequent name."""
     facts = graph.facts()
     of_entities = torch.cat([facts.head, facts.tail]).bincount(minlength=graph.n_entities)
     of_relations = facts.relation.bincount(minlength=graph.n_relations)
@@ -49,14 +49,14 @@ def find_spellings(graph: Graph) -> tuple[list[Spelling], list[Spelling]]:
 
 
 def unite_spellings(graph: Graph) -> Graph:
-    """The graph with spellings united where nothing speaks against it; its notes say which, and which were kept apart.
+    """Unite spellings, unless there is evidence against it; notes list those united and those kept apart.
 
-    The spelling with most facts stays. Facts that become the same are dropped within each split.
+    The spelling with the most facts is kept. Facts that become equal are dropped within each split.
     """
     entities, relations = find_spellings(graph)
     notes = _notes(graph.entities, entities, "entities") + _notes(graph.relations, relations, "relations")
-    names, entity = _merge(graph.entities, entities)
-    titles, relation = _merge(graph.relations, relations)
+    entity_names, entity = _merge(graph.entities, entities)
+    relation_names, relation = _merge(graph.relations, relations)
 
     def renumber(triples: Triples) -> Triples:
         return replace(
@@ -64,18 +64,26 @@ def unite_spellings(graph: Graph) -> Graph:
         )
 
     splits = {split: renumber(triples) for split, triples in graph.splits.items()}
-    if len(names) < graph.n_entities or len(titles) < graph.n_relations:
+    if len(entity_names) < graph.n_entities or len(relation_names) < graph.n_relations:
         from harmonium.data.repeats import drop_repeated  # needs polars, which training on a .graph file does not
 
         notes += drop_repeated(splits)
     train, valid, test = splits.values()
-    notes_of_all = (*graph.notes, *notes)
-    return Graph(names, titles, train, valid, test, graph.name, notes_of_all, renumber(graph.rejected), graph.reading)
+    return replace(
+        graph,
+        entities=entity_names,
+        relations=relation_names,
+        train=train,
+        valid=valid,
+        test=test,
+        notes=(*graph.notes, *notes),
+        rejected=renumber(graph.rejected),
+    )
 
 
 def _pairs(vocabulary: Vocabulary, counts: Tensor, key: Callable[[str], str]) -> list[tuple[int, int]]:
-    """(usual spelling, other spelling) of names with the same key, by how many facts they have."""
-    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES:
+    """(usual spelling, other spelling) of names with the same key; the usual one has the most facts."""
+    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES_COMPARED:
         return []
     groups: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(vocabulary.ids):
@@ -90,7 +98,7 @@ def _pairs(vocabulary: Vocabulary, counts: Tensor, key: Callable[[str], str]) ->
 
 
 def _judge(graph: Graph, pairs: Sequence[tuple[int, int]]) -> list[Spelling]:
-    """What speaks against uniting each pair of entities."""
+    """Find the reason against uniting each pair of entities, if there is one."""
     group = torch.full((graph.n_entities,), -1)
     for usual, other in pairs:
         group[usual] = group[other] = usual
@@ -106,7 +114,7 @@ def _judge(graph: Graph, pairs: Sequence[tuple[int, int]]) -> list[Spelling]:
             against = "in one fact"
         elif any(_is_symbol(graph.entities.ids[entity]) for entity in (usual, other)):
             against = "symbols"
-        elif len(fewer & more) < SHARED_ROLES * len(fewer) or not fewer:
+        elif len(fewer & more) < MIN_SHARED_ROLES * len(fewer) or not fewer:
             against = "other roles"
         spellings.append(Spelling(usual, other, against))
     return spellings
@@ -122,7 +130,7 @@ def _roles(graph: Graph, entities: Tensor) -> dict[int, set[int]]:
 
 
 def _is_symbol(name: str) -> bool:
-    """Whether the case of a name tells it apart: one or two letters (US), or a short word in odd case (NaCl, aB3)."""
+    """Whether letter case is significant in a name: one or two letters (US), or a short word in mixed case (NaCl, aB3)."""
     if len(name) <= 2:
         return True
     is_word = name in (name.lower(), name.upper(), name.capitalize())
@@ -130,7 +138,7 @@ def _is_symbol(name: str) -> bool:
 
 
 def _merge(vocabulary: Vocabulary, spellings: Sequence[Spelling]) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary without the spellings that nothing speaks against, and the new id (n,) of each old one."""
+    """The vocabulary with spellings united, except those with a reason against it; and the new id (n,) of each old one."""
     usual = torch.arange(len(vocabulary))
     for each in spellings:
         if not each.against:

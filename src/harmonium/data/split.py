@@ -13,7 +13,7 @@ from harmonium.data.triples import Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 
-EXACT = 1000  # facts up to which the shares are kept exactly; of more they hardly differ
+MAX_EXACT_FACTS = 1000  # up to which the shares are kept exactly; in larger graphs chance hardly changes them
 
 
 def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.05) -> Graph:
@@ -22,9 +22,9 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
     All facts over the same two entities stay together (so neither direction of a symmetric or inverse fact leaks),
     and a fact moves back to train when one of its entities or its relation would otherwise not be trained.
 
-    Where a fact goes is decided by the names of its entities and the seed: facts that are added to a file, removed or
-    put into another order leave the others where they are, except those that had to move back to train, or no longer do.
-    Where facts are few (up to `EXACT`), the shares are kept as nearly as pairs allow, and a change moves one or two more.
+    The split of a fact is a function of the names of its entities and the seed: adding, removing or reordering facts leaves
+    the others where they are, except those that must now move back to train, or no longer must. Where facts are few (up
+    to `MAX_EXACT_FACTS`), the shares are kept as nearly as pairs allow, and a change moves one or two more.
     """
     if not (valid >= 0 and test >= 0 and valid + test < 1):
         raise HarmoniumError(f"valid and test are fractions that leave room for train, not {valid} and {test}")
@@ -32,8 +32,8 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
     assigned = torch.empty(len(facts), dtype=torch.uint8)  # index into SPLITS
     chunks = list(zip(facts.chunks(ROWS_PER_CHUNK), assigned.split(ROWS_PER_CHUNK), strict=False))
     hashes = _hash_names(graph.entities)
-    low, high = test, 1 - valid  # each split has an end of its own
-    if 0 < len(facts) <= EXACT:
+    low, high = test, 1 - valid  # test gets the lowest draws and valid the highest
+    if 0 < len(facts) <= MAX_EXACT_FACTS:
         ascending = _draw(hashes[facts.head], hashes[facts.tail], seed).sort().values
         low = float(ascending[round(test * len(facts))])
         high = math.nextafter(float(ascending[-1 - round(valid * len(facts))]), 1)
@@ -42,7 +42,7 @@ def split(graph: Graph, *, seed: int = 0, valid: float = 0.05, test: float = 0.0
         part[:] = torch.where(draw < low, 2, (draw >= high).byte())
     _return_untrained(graph.n_entities, graph.n_relations, chunks)
     parts = [select_triples(facts, assigned == number) for number in range(len(SPLITS))]
-    text = f"split by seed {seed}: {valid:g} valid, {test:g} test asked for; facts over the same pair kept together"
+    text = f"split by seed {seed}: {valid:g} valid, {test:g} test requested; facts over the same pair kept together"
     return replace(graph, train=parts[0], valid=parts[1], test=parts[2], notes=(*graph.notes, Note(text, "split")))
 
 
@@ -55,16 +55,16 @@ def _hash_names(entities: Vocabulary) -> Tensor:
 
 
 def _draw(heads: Tensor, tails: Tensor, seed: int) -> Tensor:
-    """(n,) uniform in [0, 1) for facts over these entities, given as numbers; the same for all facts over a pair."""
+    """(n,) uniform in [0, 1): a hash of the two entities in either order and the seed, so that facts over a pair agree."""
     low, high = torch.minimum(heads, tails), torch.maximum(heads, tails)
     return hash_ids(hash_ids(hash_ids(low) + high) + seed).double() / 2**63
 
 
 def hold_out(graph: Graph, share: float, seed: int) -> tuple[Triples, Triples]:
-    """The training facts without a random share of them, and that share.
+    """Split the training facts at random into the facts to keep and a share to hold out.
 
-    Facts over the same two entities stay together where validation facts keep to that rule of `split`, so that both are
-    equally difficult; entities and relations stay trained.
+    Facts over the same two entities stay together if they do in the validation split, so that both held-out sets are
+    equally difficult. Every entity and relation keeps a training fact.
     """
     facts = graph.train
     keeps_pairs = not is_member(_pairs(graph.valid, graph.n_entities), _pairs(facts, graph.n_entities).unique()).any()
@@ -78,7 +78,7 @@ def hold_out(graph: Graph, share: float, seed: int) -> tuple[Triples, Triples]:
 
 
 def _return_untrained(n_entities: int, n_relations: int, chunks: list[tuple[Triples, Tensor]]) -> None:
-    """Assign to train, with their pairs, facts with an entity or relation that train would lack; repeat until none is."""
+    """Move facts back to train, with all facts over their pair, until every entity and relation occurs there."""
     while True:
         has_entity = torch.zeros(n_entities, dtype=torch.bool)
         has_relation = torch.zeros(n_relations, dtype=torch.bool)
@@ -99,5 +99,5 @@ def _return_untrained(n_entities: int, n_relations: int, chunks: list[tuple[Trip
 
 
 def _pairs(facts: Triples, n_entities: int) -> Tensor:
-    """(n,): the two entities of each fact, in either order, as one number."""
+    """(n,): the two entities of each fact, in either order, encoded as one number."""
     return torch.minimum(facts.head, facts.tail) * n_entities + torch.maximum(facts.head, facts.tail)

@@ -30,13 +30,13 @@ class Triples:
 
     @classmethod
     def from_rows(cls, rows: Tensor | Sequence[Sequence[int]]) -> Triples:
-        """Rows of (head, relation, tail) as columns."""
+        """Triples from rows of (head, relation, tail)."""
         rows = torch.as_tensor(rows, dtype=torch.int64).reshape(-1, 3)
         return cls(*(column.contiguous() for column in rows.T))
 
     @classmethod
     def cat(cls, parts: Sequence[Triples]) -> Triples:
-        """All triples of all parts, in order; those without weights among weighted ones get 1."""
+        """Concatenate parts in order; if any part has weights, facts of the others get the weight 1."""
         weight = None
         if any(part.weight is not None for part in parts):
             weight = torch.cat([part.weights() for part in parts])
@@ -66,13 +66,13 @@ class Triples:
         return torch.ones(len(self), dtype=torch.float64) if self.weight is None else self.weight
 
     def positive(self) -> Triples:
-        """Those whose weight is not 0: the others are as good as absent."""
+        """The facts whose weight is not 0; the others count as absent."""
         if self.weight is None or bool((self.weight > 0).all()):
             return self
         return self[self.weight > 0]
 
     def confidence_of(self, triples: Triples) -> Tensor:
-        """(m,) float64: how sure it is that triples are true: the weight of those that are facts, at most 1; others 0."""
+        """(m,) float64: the weight of each triple, capped at 1; 0 if it is not one of these facts."""
         rows, inverse = torch.cat([self.to_rows(), triples.to_rows()]).unique(dim=0, return_inverse=True)
         confidence = torch.zeros(len(rows), dtype=torch.float64)
         confidence[inverse[: len(self)]] = self.weights().clamp(max=1)
@@ -92,7 +92,7 @@ class Triples:
 
 
 def read_columns(tensors: Mapping[str, Tensor], name: str, n_entities: int, n_relations: int) -> Triples:
-    """The facts in columns called `name`.head, ...; a ValueError if they are no ids of a graph of this size."""
+    """The facts in columns called `name`.head, ...; a ValueError unless they are ids of a graph of this size."""
     head, relation, tail = (tensors[f"{name}.{slot.value}"] for slot in Slot)
     triples = Triples(head, relation, tail, tensors.get(f"{name}.weight"))
     for slot in Slot:

@@ -14,16 +14,16 @@ from harmonium.data.formats.neo4j.address import without_user
 from harmonium.errors import HarmoniumError
 from harmonium.version import __version__
 
-ANSWER_BYTES = 1 << 26
-ANSWER_SECONDS = 300.0  # from the connection to the last byte
-READ_BYTES = 1 << 16
+MAX_ANSWER_BYTES = 1 << 26
+MAX_ANSWER_SECONDS = 300.0  # from the connection to the last byte
+BYTES_PER_READ = 1 << 16
 
 
 def post(url: str, form: bytes, accept: str, allow_internal: bool = False) -> bytes:
-    """The body of the answer to a form; anything but status 200 is an error, as is an answer that is too long or late."""
+    """POST a form and return the body of the answer. Any status but 200, and too long or too slow an answer, is an error."""
     parts = _split(url)
     connection = _connection(parts, allow_internal)
-    timer = threading.Timer(ANSWER_SECONDS, _hang_up, [connection])
+    timer = threading.Timer(MAX_ANSWER_SECONDS, _hang_up, [connection])
     timer.daemon = True
     timer.start()
     try:
@@ -38,7 +38,7 @@ def post(url: str, form: bytes, accept: str, allow_internal: bool = False) -> by
         raise
     except (OSError, HTTPException, ValueError) as error:  # a chunk may have no length, which is a ValueError
         if connection.is_late or isinstance(error, TimeoutError):
-            raise HarmoniumError(f"{url}: no complete answer within {ANSWER_SECONDS:g} s; ask for less") from error
+            raise HarmoniumError(f"{url}: no complete answer within {MAX_ANSWER_SECONDS:g} s; ask for less") from error
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise HarmoniumError(f"{url}: cannot be reached, or its answer is broken ({reason})") from error
     finally:
@@ -47,10 +47,10 @@ def post(url: str, form: bytes, accept: str, allow_internal: bool = False) -> by
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of an address that can be asked."""
+    """Parse an http or https URL; others, and those with a user name, are an error."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a wrong one is an error now
+        _ = parts.port  # raises a ValueError for an invalid port
         host = (parts.hostname or "").encode("idna").decode()
     except ValueError as error:  # UnicodeError is one
         raise HarmoniumError(f"{url}: no address of a server ({error})") from error
@@ -70,17 +70,17 @@ def _path(parts: SplitResult) -> str:
 def _connection(parts: SplitResult, allow_internal: bool) -> Any:
     """A connection to the server, or to the proxy that the environment sets for it."""
     host, secure = parts.hostname or "", parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)  # HTTPConnection would look for it in an IPv6 address
+    port = parts.port or (443 if secure else 80)  # else HTTPConnection would parse a port out of an IPv6 address
     proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-    kind = _SecureConnection if secure else _Connection
+    connection_type = _SecureConnection if secure else _Connection
     if proxy is None:
-        connection = kind(host, port, timeout=ANSWER_SECONDS)
+        connection = connection_type(host, port, timeout=MAX_ANSWER_SECONDS)
         connection.allow_internal = allow_internal
         return connection
     with suppress(socket.gaierror):  # the proxy may know names that this machine does not
         _check(host, port, allow_internal)
-    way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    connection = kind(way.hostname or "", way.port, timeout=ANSWER_SECONDS)
+    proxy_url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    connection = connection_type(proxy_url.hostname or "", proxy_url.port, timeout=MAX_ANSWER_SECONDS)
     connection.allow_internal = True  # the proxy itself, which the user chose
     if secure:
         connection.set_tunnel(host, port)
@@ -90,10 +90,10 @@ def _connection(parts: SplitResult, allow_internal: bool) -> Any:
 
 
 class _Connection(HTTPConnection):
-    """A connection that looks at the address it connects to, so that a name cannot lead anywhere else."""
+    """A connection that checks the very address it connects to: a second lookup of the name cannot lead elsewhere."""
 
     allow_internal = False
-    is_proxied = False  # the whole address is sent to a proxy
+    is_proxied = False  # if so, the request line has the full URL
     is_late = False
     raw: socket.socket | None = None  # the connection forgets its own when the answer has begun
 
@@ -103,17 +103,17 @@ class _Connection(HTTPConnection):
         self.raw = self.sock
 
     def _connect(self, address: tuple[str, int], timeout: float, source: Any = None) -> socket.socket:
-        fault: OSError | None = None
+        failure: OSError | None = None
         for resolved in _check(*address, self.allow_internal):
             try:
                 return socket.create_connection(resolved[:2], timeout, source)
             except OSError as error:
-                fault = error
-        raise fault or OSError("no address")
+                failure = error
+        raise failure or OSError("no address")
 
 
 class _SecureConnection(_Connection, HTTPSConnection):
-    """The same with TLS; the certificate is checked against the name."""
+    """A checked connection over TLS; the certificate must match the host name."""
 
 
 def _check(host: str, port: int, allow_internal: bool) -> list[Any]:
@@ -163,12 +163,12 @@ def _read(response: HTTPResponse, url: str) -> bytes:
         message = " ".join(response.read(2000).decode("utf-8", "replace").split())[:300]
         raise HarmoniumError(f"{url}: the endpoint answers {response.status} {response.reason}: {message}")
     blocks, size = [], 0
-    while block := response.read1(READ_BYTES):
+    while block := response.read1(BYTES_PER_READ):
         blocks.append(block)
         size += len(block)
-        if size > ANSWER_BYTES:
+        if size > MAX_ANSWER_BYTES:
             raise HarmoniumError(
-                f"{url}: an answer of more than {ANSWER_BYTES >> 20:,} MiB; ask for less, or without a LIMIT for pages"
+                f"{url}: an answer of more than {MAX_ANSWER_BYTES >> 20:,} MiB; ask for less, or without a LIMIT for pages"
             )
     if response.length:  # read1 does not notice that the end is missing
         raise HTTPException(f"{response.length:,} bytes are missing")

@@ -9,7 +9,7 @@ from harmonium.data.name_column import NameColumn
 from harmonium.data.names import clean_name, spelling_key
 from harmonium.errors import HarmoniumError
 
-SEARCHED_NAMES = 1_000_000  # names compared for a suggestion, a microsecond each
+MAX_NAMES_SEARCHED = 1_000_000  # for a suggestion, a microsecond each
 
 
 @dataclass(frozen=True, init=False)
@@ -36,7 +36,7 @@ class Vocabulary:
     def name(self, index: int) -> str:
         return self.names[index]
 
-    def titles(self) -> NameColumn:
+    def unique_names(self) -> NameColumn:
         """Labels if no two are equal, otherwise identifiers."""
         return self.names if self.names.distinct else self.ids
 
@@ -50,12 +50,12 @@ class Vocabulary:
         return bool(self.find(name))
 
     def find(self, name: str) -> list[int]:
-        """The ids of an identifier, else those of a label, as it is or cleaned as names are that come from files."""
+        """The ids whose identifier, else whose label, is this name; if none, the name is cleaned as file contents are."""
         spellings = (name, clean_name(name))
         return next((ids for text in spellings if (ids := self.ids.find(text) or self.names.find(text))), [])
 
     def index(self, name: object) -> int:
-        """The id of an identifier or a label, also in another case or with other accents where only one is spelled so.
+        """The id of an identifier or a label, regardless of case and accents where that is unambiguous.
 
         The error for an unknown name suggests similar ones.
         """
@@ -64,13 +64,13 @@ class Vocabulary:
                 kind = type(name).__name__
                 raise HarmoniumError(f"the name of the {self.kind} is text, not a {kind}: {str(name)[:80]}")
             is_whole = isinstance(name, float) and name.is_integer()
-            name = f"{name:.0f}" if is_whole else str(name)  # as numbers in files and frames become names
+            name = f"{name:.0f}" if is_whole else str(name)  # as numbers in files and frames are read
         matches = self.find(name) or self.find_spelling(name)
         if len(matches) == 1:
             return matches[0]
         if matches:
             examples = ", ".join(self.ids[index] for index in matches[:5])
-            raise HarmoniumError(f"{len(matches)} {self.kind} names may be '{name}'; say which: {examples}")
+            raise HarmoniumError(f"{len(matches)} {self.kind} names match '{name}'; give one of them: {examples}")
         near = self.nearest(name)
         hint = f"; did you mean {', '.join(repr(n) for n in near)}?" if near else ""
         raise HarmoniumError(f"no {self.kind} named '{name}' among {len(self):,}{hint}")
@@ -81,9 +81,9 @@ class Vocabulary:
 
     @cached_property
     def _by_spelling(self) -> dict[str, list[int]]:
-        """Spelling key -> ids; empty for more names than are searched."""
+        """Spelling key -> ids; empty if there are more names than MAX_NAMES_SEARCHED."""
         ids: dict[str, list[int]] = {}
-        if len(self) <= SEARCHED_NAMES:
+        if len(self) <= MAX_NAMES_SEARCHED:
             for column in (self.ids,) if self.labels is None else (self.ids, self.labels):
                 for index, name in enumerate(column):
                     group = ids.setdefault(spelling_key(name), [])
@@ -92,10 +92,10 @@ class Vocabulary:
         return ids
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
-        """The names most similar to this one (among the first million): as a whole, then by a part of the longer one."""
+        """The names most similar to this one, as a whole or to a part of the longer one; the first million are compared."""
         from rapidfuzz import fuzz, process, utils
 
-        names, simplify = self.names[:SEARCHED_NAMES], utils.default_process
+        names, simplify = self.names[:MAX_NAMES_SEARCHED], utils.default_process
         similar: dict[str, None] = {}
         for scorer, cutoff in ((fuzz.ratio, 70), (fuzz.WRatio, 60)):
             matches = process.extract(name, names, scorer=scorer, processor=simplify, limit=count, score_cutoff=cutoff)

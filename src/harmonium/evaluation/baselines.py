@@ -1,4 +1,4 @@
-"""Baselines that every model should beat: how usual a candidate is, and rules of one step between relations."""
+"""Baselines that every model should beat: the frequency of candidates, and one-step rules between relations."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,8 @@ from harmonium.data.relation_rules import join, mine_rules
 from harmonium.data.triples import Slot, Triples
 from harmonium.model.scoring import Scorer, of_candidates
 
-MIN_CONFIDENCE = 0.1  # of a rule of RuleBaseline
-RULE_PRIOR_FAILURES = 5  # facts on which each of its rules is assumed to have failed beforehand
+MIN_CONFIDENCE = 0.1  # of the rules that RuleBaseline uses
+RULE_PRIOR_FAILURES = 5  # added to the failures of each rule, so that a rule seen a few times is not certain
 
 
 class Frequency(Scorer):

@@ -11,18 +11,18 @@ from harmonium.model.exact_scores import ExactScores
 from harmonium.model.scoring import Scorer
 
 MAX_SCORES_HELD = {"cpu": 1 << 22, "cuda": 1 << 26}  # held at once: 16 MB on a CPU stay in its cache
-SPARE_CANDIDATES = 16  # candidates beyond those wanted that are scored exactly
+SPARE_CANDIDATES = 16  # scored exactly beyond the k best
 Mask = Callable[[int, Tensor], None]  # (first candidate of the block, its scores (n, m)): lowers scores in place
 
 
 def chunk_size(scorer: Scorer, slot: Slot) -> int:
-    """How many queries to score at once, so that their scores of one block of candidates take bounded memory."""
+    """Number of queries to score at once, such that their scores for one block of candidates fit MAX_SCORES_HELD."""
     size = max(1, MAX_SCORES_HELD.get(scorer.device.type, 1 << 24) // max(1, scorer.block_width(slot)))
     return size if scorer.world is None else scorer.world.minimum(size)
 
 
 def select_block(pairs: tuple[Tensor, ...], start: int, count: int) -> tuple[Tensor, ...]:
-    """Of (row, candidate, ...) columns those whose candidate is in a block, as (row, column of the block, ...)."""
+    """From columns (row, candidate, ...) select the candidates in a block; returns (row, column in the block, ...)."""
     row, candidate, *rest = pairs
     in_block = (candidate >= start) & (candidate < start + count)
     return row[in_block], candidate[in_block] - start, *(column[in_block] for column in rest)
@@ -41,7 +41,7 @@ class TopCandidates:
 def top_candidates(
     scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None, temperature: float = 1.0
 ) -> TopCandidates:
-    """The k best candidates of a chunk of queries; those that `mask` lowers still count in the log-normaliser."""
+    """The k best candidates of each query of a chunk; candidates that `mask` excludes still count in the log-normaliser."""
     scores: list[Tensor] = []
     ids: list[Tensor] = []
     log_normaliser = None
@@ -59,27 +59,27 @@ def top_candidates(
 
 @dataclass(frozen=True)
 class RankedCandidates(TopCandidates):
-    """The best candidates by exact scores; equal ones in the order of their ids."""
+    """The best candidates by exact score; ties are in ascending order of ids."""
 
-    ranks: Tensor  # (n, k) float64, from 1; equal candidates share the middle of their ranks
+    ranks: Tensor  # (n, k) float64, from 1; tied candidates share their mean rank
 
 
 @torch.no_grad()
 def ranked_candidates(
     scorer: Scorer, slot: Slot, queries: Triples, k: int, mask: Mask | None = None, temperature: float = 1.0
 ) -> RankedCandidates:
-    """The k best candidates, ordered and ranked as `rank` ranks them: what equal scores are does not depend on the chunk.
+    """The k best candidates, ordered and ranked consistently with `rank`: ties do not depend on the chunk.
 
-    More than k are selected by scores of all candidates and ordered by exact ones, until no other one can be as good.
+    More than k are selected by fast scores and ordered by exact ones, until no other candidate can be as good.
     """
     exact, spare = scorer.exact_scores(slot, queries), SPARE_CANDIDATES
     while True:
         best = top_candidates(scorer, slot, queries, k + spare, mask, temperature)
         ranked = _in_exact_order(best, exact)
-        others = best.scores[:, -1].double()  # at least the scores of all other candidates
+        others = best.scores[:, -1].double()  # upper bound on the scores of all other candidates
         if exact is not None:
             others = others + 2 * exact.error_of_faster_scores
-        is_last = best.scores.shape[1] < k + spare  # of all candidates
+        is_last = best.scores.shape[1] < k + spare  # whether all candidates were selected
         if is_last or bool(((ranked.scores[:, k - 1] > others) | (others == -torch.inf)).all()):
             columns = (ranked.scores.to(best.scores.dtype), ranked.ids, ranked.ranks)
             scores, ids, ranks = (column[:, :k] for column in columns)
@@ -88,7 +88,7 @@ def ranked_candidates(
 
 
 def _in_exact_order(best: TopCandidates, exact: ExactScores | None) -> RankedCandidates:
-    """Candidates by descending exact score; those that tie, within rounding, by id."""
+    """Candidates in descending order of exact score; ties (within rounding) in ascending order of ids."""
     n, k = best.ids.shape
     scores, errors = best.scores.double(), torch.zeros_like(best.scores, dtype=torch.float64)
     if exact is not None:
@@ -110,9 +110,9 @@ def _in_exact_order(best: TopCandidates, exact: ExactScores | None) -> RankedCan
 def score_and_log_normaliser(
     scorer: Scorer, slot: Slot, triples: Triples, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """(n,) twice: the score of what fills the slot of each triple, and log-sum-exp of temperature * score of all.
+    """(n,) twice: the score of the entity in the slot of each triple, and log-sum-exp of temperature * score over all.
 
-    Triples that answer the same query share its scores.
+    Triples that answer the same query are scored together.
     """
     if not len(triples):
         return torch.empty(0), torch.empty(0)
@@ -136,7 +136,7 @@ def score_and_log_normaliser(
 def _score_chunk(
     scorer: Scorer, slot: Slot, queries: Triples, query: Tensor, answer: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """(m,) twice: the scores of answers to a chunk of queries, by row, and the log-normalisers of these."""
+    """(m,) twice: the scores of the answers to a chunk of queries, and the log-normaliser of the query of each."""
     scores = log_normaliser = None
     for start, block in scorer.score_blocks(slot, queries):
         position, row, target = (column.to(block.device) for column in (torch.arange(len(answer)), query, answer))
@@ -161,7 +161,7 @@ def _log_add(total: Tensor | None, block: Tensor) -> Tensor:
 
 
 def exclude(pairs: tuple[Tensor, Tensor]) -> Mask:
-    """A mask of the candidates in (row, candidate) pairs."""
+    """A mask that excludes the candidates in (row, candidate) pairs."""
 
     def mask(start: int, scores: Tensor) -> None:
         scores[select_block(pairs, start, scores.shape[1])] = -torch.inf

@@ -27,15 +27,15 @@ from harmonium.runtime.displayed import Displayed, Part, one_line
 from harmonium.runtime.distributed import World
 from harmonium.runtime.frames import ResultList, Tabular
 
-BASELINE_FACTS = 2000  # facts that baselines rank
+BASELINE_FACTS = 2000  # ranked by baselines, at most
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
 PARTS = ("side", "category", "relation")  # what metrics can be split by
 CANDIDATE_SPLITS = {
     "full": (),
     "typed-train": ("train",),
     "typed-all": SPLITS,
-}  # where a candidate must occur in the slot
-Metrics = dict[str, float]  # by name; those of a part also have `queries`, their number
+}  # protocol -> splits in which a candidate must occur in the slot
+Metrics = dict[str, float]  # by name; metrics of a part also have `queries`, the number of queries
 
 
 def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None, is_weighted: bool = False) -> str:
@@ -58,7 +58,7 @@ def describe_protocol(protocol: EvaluateConfig, estimate: Estimate | None = None
 
 @dataclass(frozen=True)
 class EvaluationSummary(Displayed):
-    """What a run keeps of an evaluation: metrics of all queries and of parts, and their protocol, without the ranks."""
+    """The evaluation that a run stores: metrics of all queries and of parts, with the protocol, without the ranks."""
 
     graph: str
     protocol: EvaluateConfig
@@ -66,10 +66,10 @@ class EvaluationSummary(Displayed):
     metrics: Metrics
     by_side: dict[str, Metrics]
     by_category: dict[str, dict[str, Metrics]]  # 1-1, 1-N, N-1 or N-N, then side
-    by_relation: dict[str, Metrics]  # most frequent first
-    estimate: Estimate | None = None  # where only a sample was ranked
+    by_relation: dict[str, Metrics]  # in descending order of frequency
+    estimate: Estimate | None = None  # if only a sample was ranked
     baselines: dict[str, Metrics] = field(default_factory=dict)  # frequency, rules
-    warning: str | None = None  # where the model is not clearly better than a baseline
+    warning: str | None = None  # if the model is not clearly better than a baseline
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.graph} {self.protocol.split}", *_short(self.metrics), f"{self.queries:,} queries")
@@ -97,7 +97,7 @@ class EvaluationSummary(Displayed):
 
     @classmethod
     def from_json(cls, value: Any) -> EvaluationSummary:
-        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        """Read what `to_json` made; a ValueError names a missing key or a wrong type."""
         stored = schema.read(_Stored, value)
         protocol = {key: setting for key, setting in stored["protocol"].items() if key != "filter"}
         return cls(
@@ -140,20 +140,20 @@ def _by_name(value: dict[str, Any], key: str) -> dict[str, Metrics]:
 
 @dataclass(frozen=True)
 class Evaluation(Tabular):
-    """The rank of every query, and the metrics of all or parts of them, computed when asked for."""
+    """The rank of every query. Metrics, of all queries or by side, relation or category, are computed on demand."""
 
     protocol: EvaluateConfig
     graph: Graph
     ranks: Ranks
-    estimate: Estimate | None = None  # where only a sample was ranked
-    weights: tuple[float, ...] | None = None  # of a product of experts, where they are not equal
+    estimate: Estimate | None = None  # if only a sample was ranked
+    weights: tuple[float, ...] | None = None  # of a product of experts, unless they are equal
 
     def __repr__(self) -> str:
         graph = f"{self.graph.name} {self.protocol.split}"
         return one_line(self, graph, *_short(self.metrics), f"{len(self.ranks):,} queries")
 
     def display(self, title: str = "Link prediction", by: str | None = "side") -> Iterator[Part]:
-        """Metrics with their protocol, of all queries and of parts of them: by side, relation or category."""
+        """Metrics of all queries, and by side, relation or category (`by`), with the protocol."""
         rows = {f"{'' if self.estimate else 'all '}{len(self.ranks):,} queries": self.metrics}
         rows |= interval_rows(self.estimate)
         if by == "side":
@@ -183,10 +183,10 @@ class Evaluation(Tabular):
 
     @cached_property
     def by_relation(self) -> dict[str, Metrics]:
-        """Metrics and number of queries of each tested relation, most frequent first."""
+        """Metrics and number of queries of each tested relation, in descending order of frequency."""
         ids, counts = torch.unique(self.ranks.relation, return_counts=True)
-        order, titles = ids[counts.argsort(descending=True, stable=True)].tolist(), self.graph.relations.titles()
-        return {titles[index]: self._part(self.ranks.relation == index) for index in order}
+        order, names = ids[counts.argsort(descending=True, stable=True)].tolist(), self.graph.relations.unique_names()
+        return {names[index]: self._part(self.ranks.relation == index) for index in order}
 
     @cached_property
     def by_category(self) -> dict[str, dict[str, Metrics]]:
@@ -201,7 +201,7 @@ class Evaluation(Tabular):
         return parts
 
     def _sides(self) -> dict[str, Tensor]:
-        """(n,) bool for each side that was asked for: its queries."""
+        """(n,) bool for each evaluated side: which queries are for it."""
         is_head = self.ranks.is_head
         return {side: mask for side, mask in (("head", is_head), ("tail", ~is_head)) if mask.any()}
 
@@ -224,7 +224,7 @@ class Evaluation(Tabular):
         return ResultList(rows, f"Link prediction on {self.graph.name} by {by}")
 
     def summary(self, baselines: dict[str, Metrics] | None = None, warning: str | None = None) -> EvaluationSummary:
-        """What a run keeps, with the metrics of baselines."""
+        """The summary that a run stores, with metrics of baselines."""
         return EvaluationSummary(
             self.graph.name, self.protocol, len(self.ranks), self.metrics, self.by_side, self.by_category,
             self.by_relation, self.estimate, baselines or {}, warning,
@@ -266,17 +266,17 @@ def evaluate_scorer(
 
 
 def _select_facts(graph: Graph, protocol: EvaluateConfig, triples: Triples | None) -> tuple[Triples, int]:
-    """The facts to rank, and how many they were drawn from: a sample only where no triples are given."""
+    """The facts to rank, and the number they were drawn from. Given triples are never sampled."""
     sample = protocol.sample if triples is None else None
     triples = graph.split(protocol.split) if triples is None else triples
     triples = _rankable(graph, triples, protocol)
     if not len(triples):
-        raise HarmoniumError(f"no {protocol.split} facts are left to rank; say unseen=keep, or choose another split")
+        raise HarmoniumError(f"no {protocol.split} facts are left to rank; set unseen=keep, or choose another split")
     return triples if sample is None else draw_facts(triples, sample), len(triples)
 
 
 def draw_facts(triples: Triples, count: int) -> Triples:
-    """A random sample of facts in their order, the same for every model; all of them where there are no more."""
+    """A random sample of `count` facts in their order, equal for every model; all facts if there are no more."""
     order = torch.randperm(len(triples), generator=torch.Generator().manual_seed(0))
     return triples[order[:count].sort().values]
 
@@ -293,11 +293,11 @@ def evaluate_with_baselines(
     progress: Callable[[int], None] | None = None,
     world: World | None = None,
 ) -> EvaluationSummary | None:
-    """What a run keeps: metrics on the split of the protocol and those of two baselines, frequency and one-step rules.
+    """Evaluate a model and two baselines (frequency, one-step rules) on the split of the protocol, for storing in a run.
 
-    A split without facts to rank is replaced by valid; without any there is no evaluation. Baselines rank at most
-    `baseline_facts` facts, a random sample; their metrics have `queries`, their number. The processes of a `world` share
-    the queries, or the candidates where those are sharded.
+    If that split has no facts to rank, valid is used; if that is empty too, the result is None. Baselines rank a random
+    sample of at most `baseline_facts` facts; their metrics have the number of queries as `queries`. The processes of a
+    `world` share the queries or, if candidates are sharded, the candidates.
     """
     world = None if scorer.world is not None else world
     rankable = [s for s in (protocol.split, "valid") if len(_rankable(graph, graph.splits[s], protocol))]
@@ -317,7 +317,7 @@ def evaluate_with_baselines(
 
 
 def _doubts(name: str, model: Evaluation, baseline: Evaluation) -> list[str]:
-    """A warning where the mean reciprocal rank is not clearly (two standard errors) above that of a baseline."""
+    """A warning if the mean reciprocal rank is not at least two standard errors above that of a baseline."""
     ties = model.protocol.ties
     difference = 1 / model.ranks.values(ties).cpu() - 1 / baseline.ranks.values(ties).cpu()
     error = float(difference.std()) / math.sqrt(len(difference)) if len(difference) > 1 else math.inf

@@ -21,16 +21,18 @@ def combine_experts(
     rules: bool = False,
     split: str = "test",
 ) -> Ensemble:
-    """A product of models with weights: numbers, "equal" (all 1) or "learned" on the validation facts of the graph.
+    """A weighted product of models. Weights are numbers, "equal" (all 1) or "learned" on the validation facts of the graph.
 
-    With `rules` one more expert are path rules, learned from the train facts; weights are then learned unless they are
-    numbers, of which the last is theirs. Learned weights cannot be judged on the validation split.
+    With `rules`, path rules learned from the training facts are one more expert, the last one. Weights are then learned
+    unless they are given as numbers. With learned weights the validation split cannot be evaluated.
     """
     if isinstance(weights, str) and weights not in ("equal", "learned"):
-        raise HarmoniumError(f"weights are equal, learned or one number per run, not '{weights}'")
+        raise HarmoniumError(f"weights must be equal, learned or one number per run, not '{weights}'")
     is_learned = isinstance(weights, str) and (weights == "learned" or rules) and len(models) + rules > 1
     if is_learned and split == "valid":
-        raise HarmoniumError("weights learned on validation facts say nothing about their own quality there; rank test")
+        raise HarmoniumError(
+            "weights were learned on the validation facts, so metrics there would be too good; rank test"
+        )
     if not (isinstance(weights, str) and weights == "equal") and len(models) + rules == 1:
         raise HarmoniumError("weights are for several runs, or a run and path rules (rules=True); one run needs none")
     experts = list(models)

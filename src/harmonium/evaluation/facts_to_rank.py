@@ -19,7 +19,7 @@ from harmonium.runtime.untrusted import is_file
 
 
 def graph_to_rank(graph: Graph, data: Any, split: str, reading: dict[str, Any]) -> Graph:
-    """The graph itself, another in its ids, or this one with the facts of a file (or in memory) as the split."""
+    """The graph itself or, given `data`: another graph in its ids, or this one with the facts of a file as the split."""
     if data is None:
         return graph
     if isinstance(data, Graph) or (isinstance(data, str | Path) and not is_file(data)):
@@ -50,6 +50,6 @@ def _in_ids_of(graph: Graph, other: Graph, reading: dict[str, Any]) -> Graph:
 
 
 def _ids(vocabulary: Vocabulary, other: Vocabulary) -> Tensor:
-    """(n,) the id of each name of another vocabulary, -1 where it is not known or not unique."""
+    """(n,) the id of each name of another vocabulary; -1 for an unknown or ambiguous name."""
     matches = (vocabulary.find(name) for name in other.ids)
     return torch.tensor([ids[0] if len(ids) == 1 else -1 for ids in matches], dtype=torch.int64)

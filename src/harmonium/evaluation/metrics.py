@@ -1,4 +1,4 @@
-"""Ranks, the metrics made of them, and confidence intervals where only a sample was ranked."""
+"""Ranks, metrics computed from them, and confidence intervals if only a sample was ranked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harmonium.data.triples import Triples
 from harmonium.runtime import schema
 
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "amri")
-WEIGHTED = tuple(f"weighted_{name}" for name in METRICS)  # the same, where facts have weights
-HITS = (1, 3, 10)
-Z = 1.96  # standard errors on either side of a 95 % interval
-TIES = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}  # share of its ties that the truth ranks behind
+WEIGHTED = tuple(f"weighted_{name}" for name in METRICS)  # weighted means, if facts have weights
+HITS = (1, 3, 10)  # k of hits@k
+Z_95 = 1.96  # half width of a 95 % interval in standard errors
+TIES = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}  # share of ties that count as better
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,29 @@ class Ranks:
 
     @classmethod
     def cat(cls, parts: Sequence[Ranks]) -> Ranks:
-        """All queries of all parts, in order, without weights."""
+        """Concatenate parts in order; weights are dropped."""
         return cls(*(torch.cat(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
 
     def with_weights(self, facts: Triples) -> Ranks:
-        """With the weights of the facts, if they have any, of which these are the ranks: one side after the other."""
+        """Add the weights of the ranked facts, if they have any. The ranks are of one side after the other."""
         if facts.weight is None:
             return self
         return replace(self, weight=facts.weight.double().cpu().repeat(len(self) // len(facts)))
 
     def values(self, ties: str = "realistic") -> Tensor:
-        """(n,) float64 ranks from 1; among its ties the truth ranks in the middle, first, or last."""
+        """(n,) float64 ranks from 1; among tied candidates the truth ranks in the middle, first or last."""
         return 1 + self.better.double() + TIES[ties] * self.tied.double()
 
     def metrics(self, ties: str = "realistic") -> dict[str, float]:
         """mr, mrr, hits@1/3/10 and amri = 1 - (mr - 1) / (mr expected by chance - 1).
 
-        Each query counts once. Where facts have weights there are the same metrics again, as weighted means over the
-        queries: weighted_mr and so on.
+        Each query counts once. If facts have weights, weighted means over the queries are added:
+        weighted_mr and so on.
         """
         metrics = self._metrics(ties, torch.Tensor.mean)
         if self.weight is None:
             return metrics
-        share = self.weight / self.weight.max() if len(self) else self.weight  # their sum may be too large for a number
+        share = self.weight / self.weight.max() if len(self) else self.weight  # otherwise their sum could overflow
         weighted = self._metrics(ties, lambda values: (share * values).sum() / share.sum())
         return metrics | dict(zip(WEIGHTED, weighted.values(), strict=True))
 
@@ -82,7 +82,7 @@ class Ranks:
 
 
 def decisive(metrics: Mapping[str, float], name: str) -> float:
-    """The metric by which models are compared: the weighted one, where facts have weights."""
+    """The metric by which models are compared: the weighted one if facts have weights."""
     return metrics.get(f"weighted_{name}", metrics[name])
 
 
@@ -103,7 +103,7 @@ class Estimate:
 
     @classmethod
     def from_json(cls, value: Any) -> Estimate:
-        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        """Read what `to_json` made; a ValueError names a missing key or a wrong type."""
         stored = schema.read(_StoredEstimate, value, "estimate")
         intervals = {name: (defined(low), defined(high)) for name, (low, high) in stored["intervals"].items()}
         return cls(stored["facts"], stored["of"], intervals)
@@ -136,7 +136,7 @@ class _StoredEstimate(TypedDict):
     intervals: dict[str, tuple[float | None, float | None]]
 
 
-_StoredMetrics = TypedDict(  # null: undefined, as amri is where chance cannot fail
+_StoredMetrics = TypedDict(  # null: undefined, as amri is if there is a single candidate
     "_StoredMetrics",
     {
         "mr": float | None,
@@ -157,7 +157,7 @@ _StoredMetrics = TypedDict(  # null: undefined, as amri is where chance cannot f
 
 
 def read_metrics(value: Any, key: str = "metrics") -> dict[str, float]:
-    """Metrics from their JSON; a ValueError names what is missing or of another kind."""
+    """Metrics from their JSON; a ValueError names a missing key or a wrong type."""
     return {name: defined(number) for name, number in schema.read(_StoredMetrics, value, key).items()}
 
 
@@ -175,7 +175,7 @@ def _ratio(numerator: Tensor, denominator: Tensor, of: int) -> tuple[float, floa
 
 
 def _log_normal_interval(value: float, error: float) -> tuple[float, float]:
-    factor = math.exp(Z * error / value) if value else 1.0
+    factor = math.exp(Z_95 * error / value) if value else 1.0
     return value / factor, value * factor
 
 
@@ -184,7 +184,7 @@ def _share_interval(share: float, error: float, facts: int) -> tuple[float, floa
 
 
 def wilson_interval(share: float, draws: float) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a share in so many independent draws."""
-    weight = Z**2 / draws
+    """The 95 % Wilson score interval of a share in `draws` independent draws."""
+    weight = Z_95**2 / draws
     middle, half = share + weight / 2, math.sqrt(weight * share * (1 - share) + weight**2 / 4)
     return (middle - half) / (1 + weight), (middle + half) / (1 + weight)

@@ -1,7 +1,7 @@
-"""Ranking: where the true answer stands among all candidates.
+"""Ranking: the rank of the true answer among all candidates.
 
 Ranks are found by counting (docs/math.md 2.11): compare the scores of a chunk of queries against a block of candidates
-with the score of the truth, known answers excluded. Memory is one chunk against one block; there is no mask over triples
+with the score of the truth, excluding known answers. Memory is one chunk against one block; there is no mask over triples
 and no second table of vectors.
 """
 
@@ -34,9 +34,9 @@ def rank(
 ) -> Ranks:
     """Rank the true filler of `slot` in each triple.
 
-    `known` answers other than the truth do not compete; `candidates` (relation -> entities) limits who does, the truth
-    always included. The result does not depend on `chunk`, the number of queries scored at once, which is halved when
-    memory runs out.
+    `known` answers other than the truth are excluded (filtered ranks); `candidates` (relation -> entities) restricts the
+    candidates, to which the truth is always added. The result does not depend on `chunk`, the number of queries scored at
+    once, which is halved when memory runs out.
 
     >>> harmonium.rank(run.model, run.graph.test, Slot.TAIL, run.graph.known_answers(Slot.TAIL)).values()
     """
@@ -55,7 +55,7 @@ def rank(
             better, tied, others = count_better(scorer, queries, slot, known, candidates)
         except (MemoryError, RuntimeError) as error:
             out_of_memory = out_of_memory_error(error, "choose a smaller model, or a device with more memory")
-            if size == 1 or scorer.world is not None:  # the other processes would not halve theirs
+            if size == 1 or scorer.world is not None:  # other processes would not halve their chunks
                 raise out_of_memory from error
             size = (min(size, len(queries)) + 1) // 2
             continue
@@ -77,10 +77,10 @@ def count_better(
     counts = queries.head.new_zeros(3, len(queries))
     for comparison in scorer.compare_blocks(slot, queries):
         values, width = comparison.values, comparison.values.shape[1]
-        if torch.isnan(values.sum()) and torch.isnan(values).any():  # opposite infinities also sum to nan
+        if torch.isnan(values.sum()) and torch.isnan(values).any():  # the sum is also NaN for opposite infinities
             raise HarmoniumError("the model's scores are not numbers; train again with a smaller learning rate")
         row, column = select_block(excluded, comparison.start, width)
-        values[row, column] = math.nan  # neither above, nor below, nor beside anything
+        values[row, column] = math.nan  # all comparisons with NaN are false, so it is never counted
         if given is None:
             counts[2] += width - row.bincount(minlength=len(queries))
             near = _count_all(comparison, counts)
@@ -94,7 +94,7 @@ def count_better(
 
 
 def _excluded(queries: Triples, slot: Slot, known: KnownAnswers | None) -> Pairs:
-    """(row, candidate) of those that do not compete: the truth and the other known answers."""
+    """(row, candidate) of excluded candidates: the truth and the other known answers."""
     truth = queries[slot]
     row = torch.arange(len(truth), device=truth.device)
     if known is None:
@@ -105,9 +105,9 @@ def _excluded(queries: Triples, slot: Slot, known: KnownAnswers | None) -> Pairs
 
 
 def _count_all(comparison: Comparison, counts: Tensor) -> Pairs:
-    """Count the candidates that are clearly better; returns the (row, column) of those near to the true answer."""
+    """Count the candidates that clearly beat the true answer; returns (row, column) of those too close to it to tell."""
     values, low, high = comparison.values, comparison.low, comparison.high
-    flags = torch.empty_like(values)  # sums of floating-point ones are quick, and exact up to 2^24 candidates
+    flags = torch.empty_like(values)  # sums of floats are fast, and exact up to 2^24 candidates
     dtype = torch.float32 if values.shape[1] < 2**24 else torch.float64
     better = torch.gt(values, high, out=flags).sum(1, dtype=dtype).long()
     not_worse = torch.ge(values, low, out=flags).sum(1, dtype=dtype).long()
@@ -119,7 +119,7 @@ def _count_all(comparison: Comparison, counts: Tensor) -> Pairs:
 
 
 def _count_given(comparison: Comparison, given: Pairs, counts: Tensor) -> Pairs:
-    """The same for the candidates (row, column) alone, and count how many of them compete."""
+    """Like `_count_all`, but only for the candidates given as (row, column); also counts how many compete."""
     row, column = given
     value, low, high = comparison.values[given], comparison.low[row, 0], comparison.high[row, 0]
     counts[0].index_add_(0, row, (value > high).long())
@@ -129,7 +129,7 @@ def _count_given(comparison: Comparison, given: Pairs, counts: Tensor) -> Pairs:
 
 
 def _count_near(comparison: Comparison, row: Tensor, column: Tensor, counts: Tensor) -> None:
-    """Count those candidates near to the true answer that beat it or tie with it."""
+    """Decide exactly which of the candidates close to the true answer beat it or tie with it, and count them."""
     if not len(row):
         return
     ahead = torch.zeros_like(row) if comparison.decide is None else comparison.decide(row, column)

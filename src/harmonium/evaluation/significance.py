@@ -15,9 +15,9 @@ from torch import Tensor
 
 from harmonium.errors import HarmoniumError
 
-SIGN_FLIPS = 5000
-MAX_DRAWN = 1 << 21  # queries drawn at once: 16 MB of random numbers
-MAX_ENUMERATED = 16  # relations whose signs are enumerated: 2^16 combinations; beyond, signs are sampled
+SIGN_FLIPS = 5000  # samples of the sign-flip test
+MAX_QUERIES_DRAWN = 1 << 21  # at once: 16 MB of random numbers
+MAX_ENUMERATED_RELATIONS = 16  # all 2^16 combinations of signs are enumerated; with more relations they are sampled
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PairedComparison:
     standard_error: float
     interval: tuple[float, float]  # confidence interval of the difference, symmetric
     level: float  # of the interval
-    p: float  # two-sided, by the bootstrap; at most about 1 - level where the interval excludes 0
+    p: float  # two-sided, by the bootstrap; at most about 1 - level if the interval excludes 0
     sign_flip_p: float  # two-sided, by the sign-flip test
     better_relations: int  # relations whose mean difference is positive
     relations: int
@@ -116,7 +116,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class RelationTotals:
-    """Differences summed over the queries of each relation: all that the statistic needs to know."""
+    """Differences summed over the queries of each relation: sufficient for the statistic."""
 
     sums: Tensor  # (..., seeds, relations)
     sizes: Tensor  # (..., relations): queries
@@ -165,7 +165,7 @@ def _bootstrap(difference: Tensor, relation: Tensor, mean: Tensor, samples: int,
     by_query = difference[:, order].T.contiguous()  # (queries, seeds), relation after relation
     sizes = torch.unique_consecutive(relation[order], return_counts=True)[1]
     generator = torch.Generator(difference.device).manual_seed(seed)
-    chunk = max(1, MAX_DRAWN // len(relation))
+    chunk = max(1, MAX_QUERIES_DRAWN // len(relation))
     parts = []
     for start in range(0, samples, chunk):
         statistic = _resample(by_query, sizes, min(chunk, samples - start), generator).statistic()
@@ -202,7 +202,7 @@ def sign_flip(totals: Tensor, samples: int = SIGN_FLIPS, seed: int = 0) -> float
     cannot be below 2^(1 - relations). Differences between seeds play no part.
     """
     n = len(totals)
-    if n <= MAX_ENUMERATED:
+    if n <= MAX_ENUMERATED_RELATIONS:
         bits = torch.arange(2**n, device=totals.device)[:, None] >> torch.arange(n, device=totals.device) & 1
     else:
         generator = torch.Generator(totals.device).manual_seed(seed)
@@ -211,4 +211,4 @@ def sign_flip(totals: Tensor, samples: int = SIGN_FLIPS, seed: int = 0) -> float
     observed = float(totals.double().sum().abs())
     tolerance = 1e-12 * float(totals.double().abs().sum())  # sums in another order differ by rounding
     as_large = int((sums >= observed - tolerance).sum())
-    return as_large / 2**n if n <= MAX_ENUMERATED else (1 + as_large) / (1 + samples)
+    return as_large / 2**n if n <= MAX_ENUMERATED_RELATIONS else (1 + as_large) / (1 + samples)

@@ -100,6 +100,8 @@ class Confidences:
             if hidden is not None:
                 count[answer == hidden[start:stop][query]] -= 1
                 total = total - alone[query]
+                left = count > 0
+                query, answer, count, total = query[left], answer[left], count[left], total[left]
             share = usual[answer]
             confidence = np.minimum((count + PRIOR * share) / (total + PRIOR), MOST)
             n_traits = np.bincount(row, minlength=block.shape[0]).astype(np.int64)

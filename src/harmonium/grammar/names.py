@@ -25,7 +25,8 @@ from harmonium.grammar.family import UNCOUNTED, Array, Evidence, Family, Ids, co
 from harmonium.grammar.known_facts import KnownFacts
 
 STEM = 4  # letters of a stem; only longer words have one
-COMMON = 0.1  # words in more than this share of all names are left out of comparisons
+COMMON = 0.3  # words in more than this share of all names are left out of comparisons,
+MANY = 1000, 0.05  # as are those in more names than this and than this share, which would take long
 WORDS = re.compile(r"[^\W\d_]+|\d+")
 LIMIT = 7.0  # log-odds of the words of a name beyond which no more is said
 
@@ -63,7 +64,8 @@ class Names(Family):
         matrix.sum_duplicates()
         matrix.data[:] = 1.0
         frequency = np.asarray(matrix.sum(0)).ravel()
-        shared = np.flatnonzero((frequency >= 2) & (frequency <= max(2, COMMON * n)))
+        limit = max(2, min(COMMON * n, max(MANY[0], MANY[1] * n)))
+        shared = np.flatnonzero((frequency >= 2) & (frequency <= limit))
         self.vocabulary = list(numbers)
         self.n_words = np.asarray(matrix.sum(1)).ravel()  # of each name, stems included
         self.words = matrix  # (n_entities, words)
@@ -76,8 +78,7 @@ class Names(Family):
         self.unit = (sp.diags(1 / np.maximum(norms, 1e-12)) @ rare).tocsr()
         self.transposed = self.unit.T.tocsr()
         self.words_transposed = matrix.T.tocsr()
-        self.confidences = Confidences(matrix[:, frequency >= 2].tocsr(), attributes)
-        self.repeated = np.flatnonzero(frequency >= 2)  # words of the columns of these
+        self.confidences = Confidences(matrix[:, shared].tocsr(), attributes)
         self._fit = lru_cache(CACHED_RELATIONS)(self._fit_of_words)
 
     @property
@@ -154,9 +155,7 @@ class Names(Family):
 
     def _share(self, slot: Slot, relation: int, given: int, answer: int, hidden: int | None) -> str:
         """How many entities that share a word with the known one have the candidate."""
-        shares = self.confidences.shares(slot, relation, given, answer, hidden)
-        if not shares:
-            return "no entity with a word of its name has it"
-        word, best = self.vocabulary[self.repeated[shares[0].trait]], shares[0]
+        best = self.confidences.shares(slot, relation, given, answer, hidden)[0]
+        word = self.vocabulary[self.shared[best.trait]]
         having = "have this value" if slot is Slot.TAIL else "have this head"
         return f"{best.count:,} of {best.of:,} entities with '{word}' in their name {having}"

@@ -19,7 +19,9 @@ class Usual(Family):
     name = "usual"
     column = "usual"
     title = "how usual the answer is"
-    meaning = "how usual the candidate is as an answer, and how well its other facts fit that role"
+    meaning = (
+        "how well its other facts fit that role, and a correction: other columns may favour usual answers too much"
+    )
     constraints = ("usual value", "fills this slot", "fitting roles")
 
     @classmethod

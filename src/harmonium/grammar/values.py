@@ -63,18 +63,14 @@ class Values(Family):
         strengths = [float(s[0, answer]) for s in self.strengths(slot, relation, np.array([given]), hiding)]
         if not any(strengths):
             return []
-        step, text = self._step(slot, relation), "no entity with the same attributes has it"
-        facts: tuple[tuple[int, int, int], ...] = ()
-        shares = self.confidences.shares(slot, relation, given, answer, hidden, own, step)
-        if shares:
-            best = shares[0]
-            fact = self.attributes.fact_of(given, best.trait)
-            having = "have this value" if slot is Slot.TAIL else "have this head"
-            text = f"{best.count:,} of {best.of:,} entities with {self._name(best.trait)} {having}"
-            facts = () if fact is None else (fact,)
+        shares = self.confidences.shares(slot, relation, given, answer, hidden, own, self._step(slot, relation))
+        best = shares[0]
+        fact = self.attributes.fact_of(given, best.trait)
+        having = "have this value" if slot is Slot.TAIL else "have this head"
+        text = f"{best.count:,} of {best.of:,} entities with {self._name(best.trait)} {having}"
         together = f"{len(shares):,} attributes of {self.entities.name(given)} go with it"
         return [
-            Evidence(self.constraints[0], text, strengths[0], facts),
+            Evidence(self.constraints[0], text, strengths[0], () if fact is None else (fact,)),
             Evidence(self.constraints[1], together, strengths[1]),
         ]
 

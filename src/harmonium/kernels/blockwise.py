@@ -1,7 +1,7 @@
 """Sampled scores of full quadratic forms, and their loss, by blocks of queries that stay in a processor's cache.
 
-s = x'Ax + c'x has the slope 2Ax + c, so one product, Ax + c, is kept for both the score and its gradient. Products are
-what most of the time goes into: their operands are rounded where they may be (precision.py).
+s = x'Ax + c'x has the slope 2Ax + c, so one product, Ax + c, is kept for both the score and its gradient. Products take
+most of the time, so their operands are rounded where that is allowed (precision.py).
 """
 
 import math
@@ -17,9 +17,7 @@ from harmonium.kernels.interfaces import CorrelationProduct, ElementwiseProduct,
 from harmonium.kernels.precision import operand_dtype
 from harmonium.kernels.quadratic_form import QuadraticForm
 
-NUMBERS_AT_ONCE = (
-    1 << 22
-)  # numbers composed at once by a CPU: more, and they leave the cache; fewer, and calls cost more
+NUMBERS_AT_ONCE = 1 << 22  # composed at once on a CPU: more would leave the cache, fewer cost more calls
 
 
 def query_blocks(ids: Tensor, dim: int) -> Iterator[slice]:
@@ -63,7 +61,7 @@ class _QuadraticScores(torch.autograd.Function):
 def sampled_loss(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor], loss: Loss
 ) -> Tensor | None:
-    """The loss of all sampled scores, one slot map's after the other's; None where the composition is no product.
+    """The loss of all sampled scores, slot map by slot map; None if a composition is not a product.
 
     A block is composed, scored, its loss taken and its gradients summed while it is in the cache. Only the gradients
     of gathered rows are kept, and summed by row at the end.
@@ -86,7 +84,7 @@ def sampled_loss(
 
 
 class _LossWithGradients(torch.autograd.Function):
-    """The gradients are computed in the forward pass, and multiplied by that of the loss in the backward pass."""
+    """Gradients are computed in the forward pass, and only scaled by that of the loss in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, compute: Callable[[], tuple[Tensor, list[Tensor]]], *_inputs: Tensor) -> Tensor:
@@ -96,7 +94,7 @@ class _LossWithGradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.gradients is None:
-            raise RuntimeError("the gradients of a sampled loss were taken, and are gone; compute the loss again")
+            raise RuntimeError("backward was called twice on a sampled loss; compute the loss again")
         gradients, ctx.gradients = ctx.gradients, None  # the caller may write to them
         return None, *(gradients if g == 1 else [gradient * g for gradient in gradients])
 
@@ -141,7 +139,7 @@ def _loss_and_gradients(
 
 
 def _loss_of_block(loss: Loss, scores: Tensor, queries: slice, n_queries: int) -> tuple[Tensor, Tensor]:
-    """What these queries add to the mean loss of all, and its gradient in their scores, (m, n, 1)."""
+    """Contribution of these queries to the mean loss of all, and its gradient in their scores, (m, n, 1)."""
     with torch.enable_grad():
         scores = scores.requires_grad_()
         value = loss(scores, queries) * (len(scores) / n_queries)
@@ -149,7 +147,7 @@ def _loss_of_block(loss: Loss, scores: Tensor, queries: slice, n_queries: int) -
 
 
 class _Buffers:
-    """Memory by name, used again for each block so that it stays in the cache."""
+    """Named buffers, reused for each block so that they stay in the cache."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -162,7 +160,7 @@ class _Buffers:
         return self.memory[name][:count].view(*shape)
 
     def cast(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """The values in a dtype: copied to the named memory where theirs is another."""
+        """The values in a dtype, copied to the named buffer if they have another."""
         return values if values.dtype == dtype else self(name, values.shape, dtype).copy_(values)
 
 
@@ -190,7 +188,7 @@ class _ElementwiseSide:
         return torch.mul(rows, self.known[part, None], out=self.buffers("composed", rows.shape, self.dtype))
 
     def pull_back(self, dcomposed: Tensor, rows: Tensor, part: slice, drows: Tensor) -> None:
-        """Write the gradients of the rows into `drows`, and keep those of known; `dcomposed` and rows are used up."""
+        """Write the gradients of the rows into `drows`, and keep those of known; overwrites `dcomposed` and the rows."""
         torch.mul(dcomposed, self.known[part, None], out=drows)
         torch.sum(dcomposed.mul_(rows), 1, out=self.dknown[part])
 
@@ -221,7 +219,7 @@ class _CorrelationSide:
         return vectors
 
     def reverse(self, coordinates: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-        """Coordinate k to -k, in a circle, in all dimensions or those given; or as they are."""
+        """Reverse indices (k to -k modulo dim, along `dims` or all) if the candidate comes first; else unchanged."""
         dims = range(coordinates.dim()) if dims is None else dims
         return coordinates.flip(*dims).roll([1] * len(dims), list(dims)) if self.is_reversed else coordinates
 

@@ -1,4 +1,4 @@
-"""Products of complex vectors, which hold real parts, then imaginary ones; on a GPU in one pass forward, one backward."""
+"""Products of complex vectors stored as [real | imaginary]; on a GPU one pass forward and one backward."""
 
 from typing import Any
 

@@ -26,9 +26,9 @@ from torch.autograd.function import once_differentiable
 from harmonium.kernels import precision
 from harmonium.kernels.triton_backend import has_triton
 
-PRODUCTS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}  # products computed at once: on a CPU 32 MB, on a GPU 1 GB
-KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # products kept for the backward pass; without them it costs a third more
-MANY_CANDIDATES = 1000  # products with fewer are as fast in float32 on a CPU
+PRODUCTS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}  # numbers in memory: 32 MB on a CPU, 1 GB on a GPU
+PRODUCTS_KEPT = {"cpu": 1 << 27, "cuda": 1 << 28}  # for the backward pass; computing them again costs a third more
+MIN_ROUNDED_CANDIDATES = 1000  # with fewer, products in float32 are as fast on a CPU
 ALIGNMENT = 8  # a GPU multiplies fastest where the number of candidates is a multiple of it
 
 
@@ -67,8 +67,8 @@ def cross_entropy(
 ) -> Tensor:
     """The mean over answers; vectors (1 + rank, q, d), N (rank, rank), candidates (n, d), target (m,): the answers.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
-    answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
+    `smoothing` is the share of the target probability that is spread evenly over all candidates. The loss of an answer is
+    multiplied by its weight (m,), if there are weights. `query_of` (m,), ascending, is the query of each answer;
     by default answer and query have the same position.
 
     With a `shard` the candidates are those of this process, and targets are numbers among all. The value is this process's
@@ -99,7 +99,7 @@ class _CrossEntropy(torch.autograd.Function):
         loss, log_normaliser = vectors.new_empty(len(target)), vectors.new_empty(vectors.shape[1])
         kept: list[Tensor] = []
         truth, mean = torch.zeros_like(loss), torch.zeros_like(log_normaliser)  # of a shard
-        keeps = vectors.shape[:2].numel() * len(operand) <= KEPT[vectors.device.type]
+        keeps = vectors.shape[:2].numel() * len(operand) <= PRODUCTS_KEPT[vectors.device.type]
         for part in _query_blocks(vectors, len(operand)):
             answers, row = _answers_of(part, query_of)
             products = _multiply(vectors[:, part].to(dtype), operand)
@@ -173,7 +173,7 @@ class _CrossEntropy(torch.autograd.Function):
 def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
     """bfloat16 where the operands of products may be rounded and the device multiplies such numbers faster."""
     if not vectors.is_cuda:
-        return precision.operand_dtype(vectors) if n_candidates >= MANY_CANDIDATES else vectors.dtype
+        return precision.operand_dtype(vectors) if n_candidates >= MIN_ROUNDED_CANDIDATES else vectors.dtype
     rounds = vectors.dtype == torch.float32 and precision.may_round()
     return torch.bfloat16 if rounds else vectors.dtype
 
@@ -181,10 +181,10 @@ def operand_dtype(vectors: Tensor, n_candidates: int) -> torch.dtype:
 def score_rows(
     products: Tensor, core: Tensor, target: Tensor, n_candidates: int, smoothing: float, row: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each answer, and of each query the log of the sum of exponentials.
+    """The loss of each answer, and the log-normaliser (log of the sum of exponentials) of each query.
 
     What `weigh_rows` needs replaces products[0] of products (1 + rank, b, n), whose columns from n_candidates on are
-    padding. `row` is the query of each answer; default: that at its position.
+    padding. `row` is the query of each answer; default: the query at its position.
     """
     if row is None and products.is_cuda and products.dtype == torch.float32 and has_triton():
         from harmonium.kernels import triton_cross_entropy
@@ -242,7 +242,7 @@ def weigh_rows(
         from harmonium.kernels import triton_cross_entropy
 
         return triton_cross_entropy.weigh_rows(products, log_normaliser, target, scale, n_candidates, smoothing, dtype)
-    g = products[0]  # exponentials, of which one is kept for both passes: the slowest thing here beside the products
+    g = products[0]  # exponentials, kept from the forward pass: besides the products they take the most time
     g[:, n_candidates:] = 0
     row = torch.arange(len(g), device=g.device) if row is None else row
     total = scale.new_zeros(len(g)).index_add_(0, row, scale)
@@ -294,7 +294,7 @@ def _query_blocks(vectors: Tensor, n_candidates: int) -> Iterator[slice]:
 
 
 def _answers_of(part: slice, query_of: Tensor | None) -> tuple[slice, Tensor | None]:
-    """The answers to a block of queries, and the query of each within the block; None: that at its position."""
+    """The answers to a block of queries, and the query of each within the block (None: the one at its position)."""
     if query_of is None:
         return part, None
     first, last = torch.searchsorted(query_of, torch.tensor([part.start, part.stop], device=query_of.device)).tolist()

@@ -1,7 +1,7 @@
-"""Scores of candidates by the fastest backend that applies. Every backend gives what `reference` defines.
+"""Scores of candidates by the fastest backend that applies. All backends compute what `reference` defines.
 
-`use("reference")` or `use("torch")` switches faster backends off; `select_backend(...)` says which one applies and why
-not a faster one.
+`use("reference")` or `use("torch")` switches faster backends off; `select_backend(...)` tells which backend applies and why
+no faster one does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _fastest = "triton"
 
 @contextmanager
 def use(backend: str) -> Iterator[None]:
-    """Allow nothing faster than this backend inside the block."""
+    """Use this backend or slower ones inside the block, for comparison and debugging."""
     global _fastest
     if backend not in BACKENDS:
         raise ValueError(f"no backend '{backend}'; there are {', '.join(BACKENDS)}")
@@ -34,7 +34,7 @@ def use(backend: str) -> Iterator[None]:
 
 
 def select_backend(form: QuadraticForm, slot_map: SlotMapLike, table: Tensor) -> tuple[str, str]:
-    """The backend of sampled scores, and why not a faster one."""
+    """The backend that computes sampled scores, and the reason why no faster one does."""
     if _fastest != "triton":
         return _fastest, "faster backends are switched off"
     obstacle = triton_backend.obstacle(form, slot_map, table)
@@ -65,9 +65,9 @@ def cross_entropy(
 ) -> Tensor:
     """The mean cross-entropy of answers, target (m,), to the queries of all slot maps against all candidates.
 
-    With `smoothing` the truth is that share spread evenly over all candidates, and the rest on the answer. The loss of an
-    answer is multiplied by its weight (m,), where there are any. `query_of` (m,), ascending, is the query of each answer;
-    by default each query has one. With a `shard` candidates are those of one process, and so is the value's part.
+    `smoothing` is the share of the target probability that is spread evenly over all candidates. The loss of an answer is
+    multiplied by its weight (m,), if there are weights. `query_of` (m,), ascending, is the query of each answer;
+    by default each query has one. With a `shard`, candidates and result are the part of one process.
     """
     compute = reference.cross_entropy if _fastest == "reference" else torch_backend.cross_entropy
     return compute(form, slot_maps, candidates, target, smoothing, weights, query_of, shard)
@@ -91,7 +91,7 @@ def sampled_scores(
 def sampled_loss(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor], normalise: bool, loss: Loss
 ) -> Tensor:
-    """The loss of those scores, one slot map's after the other's; `loss(scores, part)` is the mean over a slice of queries.
+    """The loss of `sampled_scores`, slot map by slot map; `loss(scores, part)` is the mean over the queries of a slice.
 
     Where gradients can be computed block by block, the loss is called once per block.
     """
@@ -115,7 +115,7 @@ def shared_scores(form: QuadraticForm, slot_map: SlotMapLike, table: Tensor, ids
 def _prepare(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, normalise: bool
 ) -> tuple[str, Tensor, bool]:
-    """The backend for all slot maps, the table for it, and whether that is still to be normalised."""
+    """The backend for all slot maps, the table to pass to it, and whether it must still normalise the rows."""
     backend = min((select_backend(form, slot_map, table)[0] for slot_map in slot_maps), key=BACKENDS.index)
     if normalise and (backend != "torch" or form.core is not None):
         table, normalise = unit_rows(table), False

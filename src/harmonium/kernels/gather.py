@@ -1,4 +1,4 @@
-"""Rows gathered from a table, many of them several times: how they are read, and how their gradients are summed."""
+"""Gather rows of a table, many of them repeatedly, and sum their gradients by row."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def sum_by_id(ids: Tensor, rows: Tensor, n: int) -> Tensor:
-    """(n, d): for each id below n the sum of the rows (m, d) whose entry of ids (m,) it is."""
+    """(n, d): for each id below n, the sum of the rows (m, d) with that id in ids (m,)."""
     if rows.is_complex():
         sums = sum_by_id(ids, torch.view_as_real(rows).flatten(1), n)
         return torch.view_as_complex(sums.unflatten(1, (-1, 2)))
@@ -17,7 +17,7 @@ def sum_by_id(ids: Tensor, rows: Tensor, n: int) -> Tensor:
 
 
 def sort_by_id(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Positions in ids (m,), those of id 0 first, then those of id 1, ...; and where those of each id start, (n,).
+    """Positions in ids (m,), those of id 0 first, then those of id 1, ...; and the offset of each id, (n,).
 
     Sorting costs less than adding rows one by one, and the order of additions does not depend on threads.
     """
@@ -26,9 +26,9 @@ def sort_by_id(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def number_runs(ids: Tensor, max_runs: int) -> tuple[Tensor, Tensor]:
-    """For sorted ids (b,): the number (b,) of the run of equal ids that each one is in, and the id (max_runs,) of each run.
+    """For sorted ids (b,): the index (b,) of the run of equal ids that each belongs to, and the id of each run (max_runs,).
 
-    `max_runs` does not depend on the data, so that nothing waits for the host; ids beyond the last run mean nothing.
+    `max_runs` does not depend on the data, so a GPU never waits for the host; entries beyond the last run are undefined.
     """
     numbers = torch.zeros_like(ids)
     numbers[1:] = (ids[1:] != ids[:-1]).cumsum(0)

@@ -1,4 +1,4 @@
-"""What kernels need to know of a slot map; harmonium.model has the class."""
+"""Interface of a slot map as the kernels use it; the class is in harmonium.model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlotMapLike(Protocol):
     def pull_back(self, directions: Tensor) -> Tensor: ...  # T'u of each direction: (k, dim) -> (b, k, slot_dim)
     def dense(self) -> Tensor: ...  # T': (b, slot_dim, dim)
     def norm_bound(self, candidates: Tensor) -> Tensor | None: ...  # (b, n): at least |Te|^2
-    def product(self) -> Product | None: ...  # the map as a product with the candidate, where it is one
+    def product(self) -> Product | None: ...  # the map as a product with the candidate; None if it is not one
 
 
 @dataclass(frozen=True)

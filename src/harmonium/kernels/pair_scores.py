@@ -1,7 +1,7 @@
 """float64 scores of single candidates, with bounds on their rounding errors: they decide where faster scores cannot.
 
-A sum of d terms has a rounding error of at most 8 sqrt(d) u times the sum of their absolute values, u = eps / 2, but
-for a chance of 2 d exp(-32) (Higham and Mary 2019); products, lengths and transforms add a few u. Two scores whose
+A sum of d terms has a rounding error of at most 8 sqrt(d) u times the sum of their absolute values, u = eps / 2, except
+with probability 2 d exp(-32) (Higham and Mary 2019); products, lengths and transforms add a few u. Two scores whose
 difference is at most the sum of their bounds may be equal, and count as a tie, however they were computed.
 """
 
@@ -16,13 +16,13 @@ from harmonium.kernels.interfaces import SlotMapLike
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.kernels.torch_backend import linear_query, quadratic_size
 
-FEW = 16  # roundings of operations other than long sums
-PROBES = 4  # random candidates that tell how long composed vectors are: one of them may be nearly orthogonal to a query
+OTHER_ROUNDINGS = 16  # roundings of operations other than long sums
+PROBES = 4  # random candidates to estimate the length of composed vectors; one may be nearly orthogonal to a query
 
 
 def relative_error(terms: int, dtype: torch.dtype) -> float:
-    """A bound on the rounding error of a sum of so many terms, relative to the sum of their absolute values."""
-    return (4 * math.sqrt(terms) + FEW) * torch.finfo(dtype).eps
+    """Bound on the rounding error of a sum of `terms` numbers, relative to the sum of their absolute values."""
+    return (4 * math.sqrt(terms) + OTHER_ROUNDINGS) * torch.finfo(dtype).eps
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class PairScores:
         query, constant = self._linear
         linear = query.square().sum(-1).sqrt() * longest + constant[:, 0].abs()
         size = linear + quadratic_size(self.form, self.slot_map) * longest.square()
-        composing = FEW * torch.finfo(dtype).eps * self._largest_score(self._generic_length(slice(None), longest))
+        composing = (
+            OTHER_ROUNDINGS * torch.finfo(dtype).eps * self._largest_score(self._generic_length(slice(None), longest))
+        )
         return size * relative_error(self.dim, dtype) + composing
 
     @property
@@ -88,7 +90,7 @@ class PairScores:
     def _generic(self) -> tuple[Tensor, Tensor]:
         """(b,) twice: |Tg| of a random candidate g of unit length, the longest of a few, and the length of the offset.
 
-        Their coordinates are no whole numbers, which would cancel as those of candidates do.
+        Their coordinates are not whole numbers, as these could cancel exactly, like those of some candidates.
         """
         size, offset = self.slot_map.slot_dim, self.slot_map.offset
         generic = torch.randn(PROBES, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

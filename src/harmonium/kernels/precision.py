@@ -33,6 +33,6 @@ def has_bfloat16() -> bool:
 
 
 def operand_dtype(table: Tensor) -> torch.dtype:
-    """The dtype of the operands of a plain PyTorch product of such numbers."""
+    """The dtype for operands of a plain PyTorch product: bfloat16 if rounding is allowed and faster, else unchanged."""
     rounded = may_round() and table.dtype == torch.float32 and not table.is_cuda and has_bfloat16()
     return torch.bfloat16 if rounded else table.dtype

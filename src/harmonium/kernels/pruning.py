@@ -17,16 +17,16 @@ from harmonium.kernels.pair_scores import relative_error
 from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.kernels.torch_backend import linear_query
 
-FIRST_DIRECTIONS, MAX_DIRECTIONS = 1, 64  # followed at first, and at most
-MAX_UNDECIDED = 0.02  # follow more directions while a larger share of candidates is undecided
+FIRST_DIRECTIONS, MAX_DIRECTIONS = 1, 64  # projected on at first, and at most
+MAX_UNDECIDED = 0.02  # share of candidates; while more are undecided, directions are added
 Decide = Callable[[Tensor, Tensor], Tensor]  # (row, column) -> exact score minus the true answer's, zero where they tie
 
 
 class Pruner:
-    """The eigenvectors of a form, and what bounds by them have saved so far."""
+    """Eigenvectors of a form for bounding scores, and counts of the candidates that bounds have decided."""
 
     def __init__(self, form: QuadraticForm, dtype: torch.dtype) -> None:
-        """Of a form in float64; bounds are computed in `dtype`."""
+        """`form` is in float64; bounds are computed in `dtype`."""
         self.form = form.to(dtype)
         values, directions = form.principal
         self.values, self.directions = values.to(dtype), directions.to(dtype)  # (rank,) by descending size, (rank, dim)
@@ -44,12 +44,12 @@ class Pruner:
         """(b, n): positive where a candidate beats the true answer, zero where it ties, else negative.
 
         `true_scores` (b,) are in float64, and `decide` finds ties among scores within `tolerance` (b,) of them alone.
-        None when bounds do not pay: the composition has none, or they decide too little.
+        None if bounds do not pay off: the composition has none, or they decide too few candidates.
         """
         bound = slot_map.norm_bound(candidates)  # (b, n)
         if bound is None:
             return None
-        rounding = candidates.shape[-1] * torch.finfo(bound.dtype).eps  # of a sum of so many terms
+        rounding = candidates.shape[-1] * torch.finfo(bound.dtype).eps  # of a sum over all coordinates
         while True:
             low, high = self._interval(slot_map, candidates, bound * (1 + 4 * rounding), true_scores, tolerance)
             row, column = ((low <= 0) & (high >= 0)).nonzero(as_tuple=True)

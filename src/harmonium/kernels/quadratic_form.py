@@ -1,4 +1,4 @@
-"""Quadratic forms: what a Harmony, or the sum of a plain model, is folded into for scoring."""
+"""Quadratic forms: the common representation in which harmonies and plain sums are scored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuadraticForm:
         return None if self.core is None else embed(self.core, self.basis)
 
     def project(self, composed: Tensor) -> Tensor:
-        """(..., dim) -> (..., rank): the coordinates that the quadratic part sees."""
+        """(..., dim) -> (..., rank): the coordinates that the quadratic part depends on."""
         return composed if self.basis is None else composed @ self.basis
 
     @cached_property
@@ -42,7 +42,7 @@ class QuadraticForm:
         return values[kept].to(self.core.dtype), directions[kept].to(self.core.dtype)
 
     def spectrum(self) -> Tensor:
-        """(rank,): the eigenvalues of A, largest first, without the zeros outside F."""
+        """(rank,): the eigenvalues of A in descending order, without the zeros outside the span of F."""
         if self.core is None:
             return self.vector.new_zeros(0)
         values: Tensor = torch.linalg.eigvalsh(orthonormalise(self.core, self.basis)[1])

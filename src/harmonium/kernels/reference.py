@@ -28,7 +28,7 @@ def cross_entropy(
 ) -> Tensor:
     """The mean cross-entropy of answers, target (m,), against all candidates (n, slot_dim), or this process's shard.
 
-    The loss of an answer is multiplied by its weight (m,), where there are any; `query_of` (m,) is its query.
+    The loss of an answer is multiplied by its weight (m,), if there are weights; `query_of` (m,) is its query.
     """
     scores = torch.cat([all_scores(form, slot_map, candidates) for slot_map in slot_maps])
     scores = scores if query_of is None else scores[query_of]
@@ -64,7 +64,7 @@ def _sharded_losses(scores: Tensor, target: Tensor, smoothing: float, shard: Sha
 def sampled_scores(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor]
 ) -> list[Tensor]:
-    """(b, n) for each slot map: the same with candidates for each query, rows ids (b, n) of the table."""
+    """(b, n) for each slot map: scores of the candidates of each query, rows ids (b, n) of the table."""
     return [
         form(slot_map.beside_candidates().apply(F.embedding(candidates, table)))
         for slot_map, candidates in zip(slot_maps, ids, strict=True)

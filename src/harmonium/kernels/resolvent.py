@@ -40,7 +40,7 @@ def _inverse(power: Tensor) -> Tensor:
 
 
 def _inverse_by_squaring(power: Tensor, bound: float) -> Tensor:
-    """The same as (I + R)(I + R^2)(I + R^4)..., until R^(2^k) is below rounding."""
+    """(I - R)^-1 as the product (I + R)(I + R^2)(I + R^4)..., which ends when R^(2^k) is below rounding."""
     inverse = power + torch.eye(len(power), dtype=power.dtype, device=power.device)
     largest_power = math.log(torch.finfo(power.dtype).eps / 4) / math.log(bound)  # at which bound^k is below rounding
     for _ in range(math.ceil(math.log2(largest_power)) - 1):

@@ -1,4 +1,4 @@
-"""A matrix with its columns scaled in several ways, and the gradients; on a GPU in one pass each."""
+"""Several copies of a matrix with scaled columns, and the gradients; one pass each on a GPU."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Tables kept in bfloat16 and computed in float32.
 
 A training step is often smaller than the gap between two bfloat16 numbers, and rounding to nearest would lose it each
-time. Stochastic rounding goes up with the probability of how near the upper number is, so it is unbiased.
+time. Stochastic rounding rounds up with a probability proportional to the distance from the lower number, so it is unbiased.
 """
 
 import torch
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def compute_dtype(table: Tensor) -> torch.dtype:
-    """The dtype in which rows of a table, and the optimiser state of them, are computed."""
+    """The dtype of computations with rows of a table, and of their optimiser state: float32 for bfloat16."""
     return torch.float32 if table.dtype == torch.bfloat16 else table.dtype
 
 
 def stochastic_round(values: Tensor, generator: torch.Generator) -> Tensor:
-    """float32 to bfloat16, which is its upper half: a random number is added to the lower half, which is then cut."""
+    """float32 to bfloat16, which is its upper half: a random number is added to the lower half, which is then truncated."""
     noise = torch.randint(1 << 16, values.shape, generator=generator, dtype=torch.int32, device=values.device)
     rounded = noise.add_(values.view(torch.int32)).bitwise_and_(-1 << 16).view(torch.float32)
     return torch.where(values.isfinite(), rounded, values).bfloat16()

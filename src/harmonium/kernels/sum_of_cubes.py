@@ -1,4 +1,4 @@
-"""The sum of cubed magnitudes, |v|_3^3, and its gradient; on a GPU in one pass each."""
+"""The sum of cubed magnitudes, |v|_3^3, and its gradient; one pass each on a GPU."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from harmonium.kernels.triton_backend import has_triton
 
 
 def sum_of_cubes(vectors: Tensor, parts: int = 1) -> Tensor:
-    """() of vectors (n, d) whose coordinates have so many parts each, such as real and imaginary: v[i] and v[i + d / 2]."""
+    """(): over vectors (n, d) whose coordinates have `parts` numbers each: with 2, v[i] and v[i + d / 2]."""
     total: Tensor = _SumOfCubes.apply(vectors, parts)  # type: ignore[no-untyped-call]
     return total
 

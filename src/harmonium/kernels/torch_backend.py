@@ -1,4 +1,4 @@
-"""The torch backend: the scores that `reference` defines with less work, in plain PyTorch.
+"""The torch backend: the scores that `reference` defines, with less work, in plain PyTorch.
 
 Linear forms never compose a candidate: score = (T'c).e is one matrix product. Quadratic forms over shared candidates
 use squared projections, score = q0.e + sum_k a_k (q_k.e)^2 with A = sum_k a_k u_k u_k' and q_k = T'u_k, so no
@@ -25,8 +25,8 @@ from harmonium.kernels.quadratic_form import QuadraticForm
 from harmonium.kernels.reference import weighted_cross_entropy
 from harmonium.kernels.scaled_columns import scaled_columns
 
-MAX_SQUARES = 1024  # products of two coordinates kept for every candidate
-PIECE = 1 << 24  # numbers held at once by a piece of work (64 MB of float32)
+MAX_SQUARES = 1024  # products of two coordinates kept for each candidate
+NUMBERS_PER_PIECE = 1 << 24  # of work, held at once (64 MB of float32)
 
 
 def all_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def sampled_scores(
 def sampled_loss(
     form: QuadraticForm, slot_maps: Sequence[SlotMapLike], table: Tensor, ids: list[Tensor], normalise: bool, loss: Loss
 ) -> Tensor | None:
-    """The loss of all such scores; None where nothing is gained by computing it together with them."""
+    """The loss of `sampled_scores` computed block by block; None if that would not be faster."""
     if not _is_full(form, slot_maps[0]):
         return loss(_sampled_without_composing(form, slot_maps, table, ids, normalise), slice(None))
     if table.is_cuda or not torch.is_grad_enabled():
@@ -87,7 +87,7 @@ def sampled_loss(
 
 
 def can_share(form: QuadraticForm, slot_map: SlotMapLike) -> bool:
-    """Whether candidates need not be composed, so that shared ones are scored by a matrix product."""
+    """Whether shared candidates can be scored by a matrix product, without composing them."""
     return form.core is None or (form.basis is not None and not _is_smaller(form, slot_map))
 
 
@@ -131,7 +131,7 @@ def linear_query(form: QuadraticForm, slot_map: SlotMapLike) -> tuple[Tensor, Te
 
 
 def quadratic_size(form: QuadraticForm, slot_map: SlotMapLike) -> Tensor:
-    """(b,): the size of the quadratic terms that `all_scores` adds up, for candidates of unit length."""
+    """(b,): magnitude of the quadratic terms that `all_scores` sums, for candidates of unit length; for error bounds."""
     if form.core is None:
         return form.vector.new_zeros(len(slot_map))
     if _is_smaller(form, slot_map):
@@ -139,7 +139,7 @@ def quadratic_size(form: QuadraticForm, slot_map: SlotMapLike) -> Tensor:
     values, directions = form.principal
     if not len(values):  # W is zero
         return form.vector.new_zeros(len(slot_map))
-    step = max(1, PIECE // directions.numel())
+    step = max(1, NUMBERS_PER_PIECE // directions.numel())
     starts = range(0, len(slot_map), step)
     parts = [slot_map.select(slice(start, start + step)).pull_back(directions) for start in starts]
     squares = torch.cat([vectors.square().sum(-1) for vectors in parts])  # (b, k)
@@ -164,7 +164,7 @@ def _squared_projections(form: QuadraticForm, slot_map: SlotMapLike, candidates:
     if not len(values):  # W is zero
         return scores
     vectors = slot_map.pull_back(directions)  # (b, k, slot_dim)
-    step = max(1, PIECE // (len(values) * len(candidates)))
+    step = max(1, NUMBERS_PER_PIECE // (len(values) * len(candidates)))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
         projected = vectors[part] @ candidates.T  # (step, k, n)
@@ -173,7 +173,7 @@ def _squared_projections(form: QuadraticForm, slot_map: SlotMapLike, candidates:
 
 
 def _projected_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
-    """With gradients: 1 + rank products with each candidate, of the linear query and of the directions of W."""
+    """Differentiable: 1 + rank products with each candidate, by the linear query and the directions of W."""
     core, basis = cast(Tensor, form.core), cast(Tensor, form.basis)
     query, constant = linear_query(form, slot_map)
     projected = slot_map.pull_back(basis.T) @ candidates.T  # (b, rank, n)
@@ -181,13 +181,13 @@ def _projected_scores(form: QuadraticForm, slot_map: SlotMapLike, candidates: Te
 
 
 def _composed_in_pieces(form: QuadraticForm, slot_map: SlotMapLike, candidates: Tensor) -> Tensor:
-    """By the definition, composed again in the backward pass instead of kept."""
+    """By the definition, in pieces; composed vectors are computed again in the backward pass and not kept."""
     maps = slot_map.beside_candidates()
 
     def score(piece: Tensor) -> Tensor:
         return form(maps.apply(piece))
 
-    pieces = candidates.split(max(1, PIECE // (len(slot_map) * len(form.vector))))
+    pieces = candidates.split(max(1, NUMBERS_PER_PIECE // (len(slot_map) * len(form.vector))))
     scores = [checkpoint(score, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces]
     return torch.cat(scores, dim=1)
 

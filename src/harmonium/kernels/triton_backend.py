@@ -76,8 +76,8 @@ def _sign(product: CorrelationProduct) -> Tensor:
 
 
 def _group_by_relation(slot_maps: Sequence[SlotMapLike]) -> tuple[_RowOrder, Tensor, Tensor, Tensor | None]:
-    """An order of all queries in which relations are sorted: it, the relations (g, dim), the number of each query's
-    relation, and where the queries of each relation start, if that is known.
+    """Order the queries by relation. Returns the order, the relations (g, dim), the index of the relation of each query,
+    and the offset of the first query of each relation, if known.
     """
     first, ids = slot_maps[0], [cast(Tensor, slot_map.relation_ids) for slot_map in slot_maps]
     table = cast(Tensor, first.relation_table)
@@ -92,8 +92,8 @@ def _group_by_relation(slot_maps: Sequence[SlotMapLike]) -> tuple[_RowOrder, Ten
 
 @dataclass(frozen=True)
 class _RowOrder:
-    """An order of the queries of several slot maps: query 0 of each, then 1 of each, ...; or all those of one after the
-    other's, permuted by `order`.
+    """An order of the queries of several slot maps: query 0 of each, then query 1 of each, ...; or all queries of one map
+    after the other, permuted by `order`.
     """
 
     n_slot_maps: int

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-CANDIDATES_PER_PROGRAM = 1024  # candidates that a program reads at a time
+CANDIDATES_PER_PROGRAM = 1024  # read at a time
 LOWEST = tl.constexpr(-1e38)  # below every score; twice it is finite too
 
 

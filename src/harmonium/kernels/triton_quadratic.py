@@ -23,8 +23,8 @@ class Blocks:
     """Block sizes: powers of two, 16 or more (except split); those in columns divide D, `columns` half of it."""
 
     columns: int = 64  # of each half, in the kernels that stream rows
-    rows: int = 32  # that compose holds at once
-    gradient_rows: int = 8  # and the gradient: four numbers to a thread, as atomic additions want them
+    rows: int = 32  # held at once by the compose kernel
+    gradient_rows: int = 8  # and by the gradient kernel: four numbers per thread suit atomic additions
     tile: int = 128  # y M: candidates of a program, its columns, columns of y per step
     width: int = 128
     depth: int = 64
@@ -175,7 +175,7 @@ def quadratic_scores(
 
     table (N, d), query (B, d), linear (B, d); matrix (G, d, d) symmetric, of which query b uses number group[b].
     `sign` (B,) makes the product complex: 1 for conj(query) * e, -1 for query * conj(e).
-    `group` (B,) is sorted; `group_offsets` (G + 1,) int32 says where its runs start (default: computed).
+    `group` (B,) is sorted; `group_offsets` (G + 1,) int32 has the start of each run (default: computed).
     The options are those of `prepare`. Nothing waits for the device, and no shape depends on data: CUDA graphs fit.
     """
     if group_offsets is None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from harmonium.kernels.triton_backend import has_triton
 
-BLOCK_ROWS = 2048  # that a CPU works on at once
+ROWS_PER_BLOCK = 2048  # on a CPU
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def _by_triton(rows: Tensor) -> bool:
 
 
 def _blocks(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same rows of each table, so many at a time that they stay in a processor's cache; all at once on a GPU."""
-    if tables[0].is_cuda or tables[0].dim() < 2 or len(tables[0]) <= BLOCK_ROWS:
+    """Iterate over aligned blocks of rows of several tables: on a CPU as many as fit the cache, on a GPU all rows."""
+    if tables[0].is_cuda or tables[0].dim() < 2 or len(tables[0]) <= ROWS_PER_BLOCK:
         return iter([tables])
-    return zip(*(table.split(BLOCK_ROWS) for table in tables), strict=True)
+    return zip(*(table.split(ROWS_PER_BLOCK) for table in tables), strict=True)

@@ -1,1 +1,1 @@
-"""Compositions, harmony and the GradientGraph made of them; scoring of open slots."""
+"""Compositions, harmony, the GradientGraph that combines them, and scoring of open slots."""

@@ -12,7 +12,7 @@ from harmonium.runtime.distributed import World
 def build_model(
     config: ModelConfig, n_entities: int, n_relations: int, seed: int | None = 0, world: World | None = None
 ) -> GradientGraph:
-    """The model that the settings describe, initialised (without a seed: not yet); in a world, this process's rows."""
+    """Build the model that the settings describe, initialised by `seed` (None: not yet). In a world, only local rows."""
     composition = find_composition(config.composition)
     relation_dim = config.relation_dim or composition.relation_dim(config.entity_dim)
     dim = composition.dim(config.entity_dim, relation_dim)
@@ -40,6 +40,6 @@ MODEL_TITLES = {
 
 
 def title(config: Config) -> str:
-    """HHolE, HDistMult, ...: the paper's name of a model."""
+    """The name of a model in the paper: HHolE, HDistMult, ..."""
     name = MODEL_TITLES.get(config.model.composition, config.model.composition)
     return f"H{name}" if config.model.harmony else name

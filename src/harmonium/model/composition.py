@@ -37,7 +37,7 @@ class Composition(ABC):
     name: ClassVar[str]
     is_linear: ClassVar[bool] = False  # in each slot, not just affine: a zero candidate composes to zero; saves work
     by_relation: ClassVar[bool] = False  # whether its `product` is weighted by the relation
-    parts: ClassVar[int] = 1  # numbers in a coordinate: 2, d / 2 apart, where vectors are complex
+    parts: ClassVar[int] = 1  # numbers per coordinate: 2 (d / 2 apart) for complex vectors
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__).lower()
@@ -77,7 +77,7 @@ class Composition(ABC):
         return product.known.square() @ candidates.square().T if isinstance(product, ElementwiseProduct) else None
 
     def product(self, slot_map: SlotMap) -> Product | None:
-        """The slot map as a product with each candidate, which the fastest kernels need; None where it is not one."""
+        """The slot map as a product with each candidate, which the fastest kernels need; None if it is not one."""
         return None
 
     def dim(self, entity_dim: int, relation_dim: int) -> int:
@@ -85,7 +85,7 @@ class Composition(ABC):
         from harmonium.model.composition_check import compose
 
         self.check(entity_dim, relation_dim)
-        with torch.device("cpu"):  # where a model is only counted (the device "meta") too
+        with torch.device("cpu"):  # also if the model is on the device "meta", for counting parameters
             entity = torch.zeros(entity_dim)
             return compose(self, entity, torch.zeros(relation_dim), entity).shape[-1]
 
@@ -99,7 +99,7 @@ class SlotMap:
     first: Tensor  # (..., dim of its slot): the given vectors, in the order head, relation, tail
     second: Tensor  # (..., dim of its slot)
     slot_dim: int
-    relation_ids: Tensor | None = None  # (b,): which row of relation_table each query uses, where that is known
+    relation_ids: Tensor | None = None  # (b,): the row of relation_table that each query uses, if known
     relation_table: Tensor | None = None  # (n_relations, relation_dim)
     sorted_by_relation: bool = False
     mask: Tensor | None = None  # (..., dim): factors of the composed vector's coordinates (dropout)
@@ -115,7 +115,7 @@ class SlotMap:
         return composed if self.mask is None else composed * self.mask
 
     def beside_candidates(self) -> SlotMap:
-        """The same map with a candidate axis: apply then takes (n, slot_dim) or (..., n, slot_dim)."""
+        """This map with a candidate axis inserted: `apply` then takes (n, slot_dim) or (..., n, slot_dim)."""
         mask = None if self.mask is None else self.mask.unsqueeze(-2)
         return replace(self, first=self.first.unsqueeze(-2), second=self.second.unsqueeze(-2), mask=mask)
 
@@ -175,7 +175,7 @@ class SlotMap:
 
 
 def find_composition(name: str) -> Composition:
-    """A registered composition by name, in any case."""
+    """The registered composition of this name, regardless of case."""
     if name.lower() not in Composition.registry:
         near = get_close_matches(name.lower(), Composition.registry, n=1)
         hint = f", did you mean {near[0]}?" if near else ";"
@@ -306,7 +306,7 @@ class Concatenation(Composition):
         return candidates.square().sum(-1).expand(len(slot_map.first), -1)
 
     def check(self, entity_dim: int, relation_dim: int) -> None:
-        """Any sizes go together."""
+        """Any combination of sizes is allowed."""
 
 
 class RescalProduct(Composition):
@@ -370,8 +370,8 @@ class Rescal(RescalProduct):
 class TripleCorrelation(Composition):
     """x_k = sum_ij head_i relation_j tail_(i+j+k), by FFT: the inverse of conj(F head) conj(F relation) F tail.
 
-    The circular correlation of all three, as the authors' code has it; its first coordinate is HolE's score. The sum
-    of x says little (it is the product of three sums), so start with model.initialisation=paper.
+    The circular correlation of all three, as in the authors' code; its first coordinate is HolE's score. The sum
+    of x is the product of three sums and ranks poorly, so start with model.initialisation=paper.
     """
 
     is_linear = True

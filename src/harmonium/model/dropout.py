@@ -1,4 +1,4 @@
-"""Dropout on queries: coordinates of known vectors and of composed vectors are zero by chance during training."""
+"""Dropout on queries: in training, random coordinates of known vectors and of composed vectors are set to zero."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,16 +10,16 @@ from harmonium.model.composition import SlotMap
 
 
 def dropout_mask(shape: Sequence[int], share: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Factors that are zero with probability `share` and 1 / (1 - share) otherwise, so that their mean is one."""
+    """Factors that are zero with probability `share`, and otherwise 1 / (1 - share), so that their mean is one."""
     drawn = torch.rand(tuple(shape), generator=generator, device=like.device, dtype=like.dtype)
     return (drawn >= share).to(like.dtype) / (1 - share)
 
 
 @dataclass(frozen=True)
 class QueryDropout:
-    """The masks of one batch. They are drawn when a slot is first asked for, and are the same for all its candidates.
+    """The masks of one batch, drawn when a slot is first scored, and shared by all candidates of a query.
 
-    Candidates are kept whole (as in TuckER and ConvE): x = composed_mask * compose(mask * head, mask * relation, tail).
+    Candidates have no dropout (as in TuckER and ConvE): x = composed_mask * compose(mask * head, mask * relation, tail).
     """
 
     vectors: float  # share of the coordinates of known vectors
@@ -28,7 +28,7 @@ class QueryDropout:
     masks: dict[Hashable, tuple[Tensor | None, Tensor | None, Tensor | None]] = field(default_factory=dict)
 
     def apply(self, query: Hashable, slot_map: SlotMap, dim: int) -> SlotMap:
-        """The maps of queries with their masks; `query` says which slot they leave open, `dim` is the size of x."""
+        """The maps of queries with their masks; `query` identifies their open slot, `dim` is the size of x."""
         if query not in self.masks:
             self.masks[query] = self._draw(slot_map, dim)
         first, second, composed = self.masks[query]

@@ -1,4 +1,4 @@
-"""Entity vectors as scoring reads them: all, those of given ids, or block by block."""
+"""Entity vectors as used for scoring: all of them, by id, or block by block."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from harmonium.runtime.sharding import ShardedTable
 
 @dataclass(frozen=True)
 class EntityVectors:
-    """Rows of a table, converted (and normalised, where still needed) as they are read.
+    """Rows of a table, converted and, if needed, normalised when they are read.
 
-    A large table is thus never normalised whole where no gradient is wanted.
+    So a large table is never normalised as a whole when no gradient is needed.
     """
 
     table: Tensor  # (n_entities, entity_dim), or the local rows of a sharded table
-    like: Tensor  # vectors take the device and dtype of this one
-    normalise: bool  # whether rows still are to be divided by their lengths
+    like: Tensor  # vectors are converted to its device and dtype
+    normalise: bool  # whether rows must still be divided by their lengths
     block_size: int  # candidates scored at once
     sharded: ShardedTable | None = None
 
     @property
     def n_entities(self) -> int:
-        """Of all processes."""
+        """Number of entities, over all processes."""
         return len(self.table) if self.sharded is None else self.sharded.n_rows
 
     @property
     def block_width(self) -> int:
-        """Entities of the largest block of this process."""
+        """Size of the largest block of this process."""
         return min(len(self.table), self.block_size)
 
     @cached_property
@@ -41,19 +41,19 @@ class EntityVectors:
         return self.convert(self.table)
 
     def of(self, ids: Tensor) -> Tensor:
-        """(..., entity_dim): the vectors of these ids, wherever they are held."""
+        """(..., entity_dim): the vectors of these ids, fetched from other processes where needed."""
         if self.sharded is None:
             return self.local(ids)
         distinct, positions = ids.unique(return_inverse=True)
         return self.convert(F.embedding(positions, self.sharded.fetch(distinct)))
 
     def local(self, ids: Tensor) -> Tensor:
-        """(..., entity_dim): the vectors of these ids, all of them held by this process."""
+        """(..., entity_dim): the vectors of these ids, which must be rows of this process."""
         offset = 0 if self.sharded is None else self.sharded.offset
         return self.convert(F.embedding((ids - offset).to(self.table.device), self.table))
 
     def convert(self, rows: Tensor) -> Tensor:
-        """Vectors from rows of the table."""
+        """Convert rows of the table to vectors."""
         rows = rows.to(self.like)
         return unit_rows(rows) if self.normalise else rows
 

@@ -1,7 +1,7 @@
 """Exact comparisons: which candidates beat the true answer of a query, and which tie with it.
 
 Scores of all candidates are computed fast, and candidates too near to the true answer to tell apart are scored again in
-float64, from the stored parameters. What comes out does not depend on the batch, the backend or the number of threads
+float64, from the stored parameters. The result does not depend on the batch, the backend or the number of threads
 (docs/decisions/015-ties-are-within-rounding.md).
 """
 
@@ -20,7 +20,7 @@ from harmonium.kernels.pruning import Decide
 from harmonium.model.composition import SlotMap
 from harmonium.model.entity_vectors import EntityVectors
 
-PIECE = 1 << 22  # numbers composed at once (32 MB of float64)
+NUMBERS_PER_PIECE = 1 << 22  # numbers composed at once (32 MB of float64)
 Scores = tuple[Tensor, Tensor]  # (m,) float64 twice: scores, and bounds on their rounding errors
 
 
@@ -34,22 +34,22 @@ class ExactScores(ABC):
     @cached_property
     @abstractmethod
     def of_truth(self) -> Scores:
-        """(n,): the scores of what fills the slot of each query."""
+        """(n,): the scores of the true answers."""
 
     @cached_property
     @abstractmethod
     def error_of_faster_scores(self) -> Tensor:
-        """(n,): a bound on the errors of the scorer's scores of all candidates."""
+        """(n,): bounds on the errors of the fast scores of all candidates."""
 
     def ahead(self, row: Tensor, candidate: Tensor) -> Tensor:
-        """(m,): how far candidates are ahead of the true answer; zero where they tie, within rounding."""
+        """(m,): score of each candidate minus that of the true answer; zero if they tie within rounding."""
         scores, errors = self.of(row, candidate)
         true_scores, true_errors = (column[row] for column in self.of_truth)
         difference = scores - true_scores
         return difference.masked_fill_(difference.abs() <= errors + true_errors, 0)
 
     def decide_from(self, start: int) -> Decide:
-        """The same by the columns of a block of candidates that starts with this one."""
+        """A function that decides comparisons by (row, column) of the block of candidates that begins with id `start`."""
         return lambda row, column: self.ahead(row, start + column)
 
 
@@ -57,8 +57,8 @@ class ExactScores(ABC):
 class Comparison:
     """A block of candidates against the true answer of each query.
 
-    Candidates whose value is above `high` beat the true answer, and those below `low` lose. Those between are decided
-    one by one: `decide(row, column)` is positive, zero (a tie) or negative. Without it they tie.
+    Candidates whose value is above `high` beat the true answer, and those below `low` lose. Those in between
+    are decided one by one: `decide(row, column)` is positive, zero (a tie) or negative. Without `decide` they tie.
     """
 
     start: int  # the id of the first candidate
@@ -69,9 +69,9 @@ class Comparison:
 
     @classmethod
     def within_error(cls, start: int, scores: Tensor, exact: ExactScores) -> Comparison:
-        """By scores that are not exact: those within their error of the true answer's are decided by exact ones."""
+        """Comparison by fast scores; candidates within their error bound of the true answer are decided by exact scores."""
         (true_scores, true_errors), error = exact.of_truth, exact.error_of_faster_scores
-        slack = error + 4 * true_errors  # a tie may be as far apart as the errors of both scores
+        slack = error + 4 * true_errors  # tied scores may differ by the errors of both
         low, high = ((true_scores + side * slack).to(scores.dtype)[:, None] for side in (-1, 1))
         return cls(start, scores, low, high, exact.decide_from(start))
 
@@ -89,7 +89,7 @@ class ExactSlotScores(ExactScores):
     def of(self, row: Tensor, candidate: Tensor) -> Scores:
         if not len(row):
             return torch.empty_like(row, dtype=torch.float64), torch.empty_like(row, dtype=torch.float64)
-        step = max(1, PIECE // max(self.pairs.dim, self.pairs.slot_map.slot_dim))
+        step = max(1, NUMBERS_PER_PIECE // max(self.pairs.dim, self.pairs.slot_map.slot_dim))
         pieces = zip(row.split(step), candidate.split(step), strict=True)
         scores, errors = zip(*(self.pairs(rows, self._vectors(ids)) for rows, ids in pieces), strict=True)
         return torch.cat(scores), torch.cat(errors)

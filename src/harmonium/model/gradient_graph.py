@@ -21,9 +21,9 @@ from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.runtime.distributed import World
 from harmonium.runtime.sharding import ShardedTable
 
-CANDIDATES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}  # candidates that many queries are compared with at once
-CALIBRATION_TRIPLES = 4096
-DRAWN_ROWS = 1 << 14  # a multiple of 16, which is how many numbers are drawn at a time
+CANDIDATES_PER_BLOCK = {"cpu": 1 << 13, "cuda": 1 << 18}  # compared at once with many queries
+CALIBRATION_TRIPLES = 4096  # whose scores calibrate the initial values
+ROWS_PER_DRAW = 1 << 14  # a multiple of 16, as PyTorch draws 16 numbers at a time
 INITIALISATIONS = ("calibrated", "paper", "xavier")
 
 
@@ -33,8 +33,8 @@ class GradientGraph(nn.Module, Scorer):
     `normalise` divides every embedding by its length, as part of the computation (as the paper's code does).
     `reciprocal` gives each relation a second vector, used to answer head queries as tail queries.
     In a `world` of several processes the entity table is sharded: `entity` holds the rows `local_rows` alone.
-    The entity table may have fewer bits than the relations, and stay in the host's memory (`move_to`): vectors take the
-    device and dtype of the relations.
+    The entity table may have a smaller dtype than the relations, and may stay in host memory (`move_to`): vectors are
+    converted to the device and dtype of the relations.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class GradientGraph(nn.Module, Scorer):
         """`paper`: random vectors, small W and b. `calibrated`: also scores of unit spread, W along b. `xavier`: uniform.
 
         Xavier's limit sqrt(6 / (rows + columns)) counts all rows of a table, so that vectors start far shorter than one
-        (.26 for 14,951 entities of 512 numbers): where they are normalised, a step of Adam turns them the further for it.
-        `spread` is the standard deviation of vectors, default 1 / sqrt(dim). Where vectors are not normalised, a given
-        one decides the spread of scores, and a calibrated Harmony starts as the plain model (`Harmony.start_as_sum`).
+        (.26 for 14,951 entities of 512 numbers): if they are normalised, a step of Adam turns them further.
+        `spread` is the standard deviation of vectors, default 1 / sqrt(dim). If vectors are not normalised, a given
+        spread decides the spread of scores, and a calibrated Harmony starts as the plain model (`Harmony.start_as_sum`).
         """
         if how not in INITIALISATIONS:
             raise HarmoniumError(f"no initialisation '{how}'; there are {', '.join(INITIALISATIONS)}")
@@ -94,7 +94,7 @@ class GradientGraph(nn.Module, Scorer):
         return self
 
     def move_to(self, device: torch.device | str, table: str = "device") -> GradientGraph:
-        """Compute on a device; the entity table goes there too, or stays in the memory of the "host"."""
+        """Move to a device; with table="host" the entity table stays in host memory."""
         self.form.to(device)
         self.relation.data = self.relation.data.to(device)
         self.entity.data = self.entity.data.to(device if table == "device" else "cpu")
@@ -171,10 +171,10 @@ class GradientGraph(nn.Module, Scorer):
         return self.relation.device
 
     def scorer(self, rows: Tensor | None = None, relation_ids: Tensor | None = None) -> EmbeddingScorer:
-        """The model at this instant, for many comparisons: vectors normalised and the form folded once.
+        """A snapshot of the model for many comparisons: vectors are normalised and the form is folded once.
 
         With `rows` (m, entity_dim), unnormalised entity vectors, those are the only entities and ids count along them;
-        with `relation_ids` (k,) those are the only relations, likewise, and queries come in their order.
+        with `relation_ids` (k,) those are the only relations, ids count along them, and queries must be in their order.
         """
         form, relations = self.form.fold(), self.relations()
         if relation_ids is not None:
@@ -188,7 +188,7 @@ class GradientGraph(nn.Module, Scorer):
 
     @torch.no_grad()
     def prepare(self) -> EmbeddingScorer:
-        """Comparisons are decided by the stored parameters in float64: normalised, folded and scored there."""
+        """A scorer whose close comparisons are decided in float64, from the stored parameters."""
         scorer = self.scorer().prepare()
         if scorer.exact is None:
             return scorer
@@ -198,13 +198,13 @@ class GradientGraph(nn.Module, Scorer):
         return scorer.with_form(deepcopy(self.form).double().fold())
 
     def _entity_vectors(self, rows: Tensor | None, has_linear_form: bool) -> EntityVectors:
-        """The table is normalised whole only where that is cheapest.
+        """The entity vectors, normalised as a whole only if that is cheapest.
 
-        Without gradients a large one is normalised block by block, and in training a linear form divides scores instead.
+        Without gradients a large table is normalised block by block; in training a linear form divides scores instead.
         """
         table, training = self.entity if rows is None else rows, torch.is_grad_enabled()
         block_size = (
-            len(table) if training else CANDIDATES_AT_ONCE.get(self.relation.device.type, CANDIDATES_AT_ONCE["cpu"])
+            len(table) if training else CANDIDATES_PER_BLOCK.get(self.relation.device.type, CANDIDATES_PER_BLOCK["cpu"])
         )
         sharded = self._sharded_table() if rows is None else None
         vectors = EntityVectors(table, self.relation, self.normalise, block_size, sharded)
@@ -221,14 +221,14 @@ def draw_rows(
     spread: float | None = None,
     is_xavier: bool = False,
 ) -> None:
-    """Fill the rows `local_rows` of a table (n, dim) with normal numbers, the same however the table is sharded.
+    """Fill the rows `local_rows` of a table (n, dim) with normal numbers, equal however the table is sharded.
 
     Their standard deviation is `spread`, default 1 / sqrt(dim); Xavier's numbers are uniform instead. All rows are drawn
-    in order, block by block, and those of other processes dropped.
+    in order, block by block, and those of other processes are discarded.
     """
     divisor = table.shape[1] ** 0.5 if spread is None else 1 / spread
     limit = xavier_limit(n, table.shape[1])
-    starts = [*range(0, max(1, n - DRAWN_ROWS), DRAWN_ROWS), n]
+    starts = [*range(0, max(1, n - ROWS_PER_DRAW), ROWS_PER_DRAW), n]
     for first, last in itertools.pairwise(starts):
         block = torch.empty(last - first, table.shape[1])
         if is_xavier:

@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from harmonium.runtime.distributed import World
 
 
-FACTS_AT_ONCE = 8192  # whose vectors are composed at once
-MAX_FACT_SCORES = 1 << 24  # held at once to score whole facts by a scorer that has no faster way
+FACTS_PER_CHUNK = 8192  # composed at once
+MAX_FACT_SCORES = 1 << 24  # held at once when facts are scored through the scores of all candidates
 
 
 def of_candidates(scores: Tensor, candidates: Tensor | None) -> Tensor:
-    """The columns of these candidates (m,) among the scores of all; None: all of them."""
+    """Select the columns of these candidates (m,) from the scores of all; None: all columns."""
     return scores if candidates is None else scores[:, candidates]
 
 
 class Scorer(ABC):
     """Scores the candidates of an open slot: all that ranking and answers need.
 
-    Only `score_slot` and `n_candidates` must be written. Whoever scores many queries prepares the scorer first.
+    A subclass must define `score_slot` and `n_candidates`. Call `prepare` before scoring many queries.
     """
 
     @property
     def works_by_relation(self) -> bool:
-        """Whether queries of one relation cost less when they are scored together."""
+        """Whether queries of one relation are cheaper when scored together."""
         return False
 
     @abstractmethod
@@ -56,10 +56,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def n_candidates(self, slot: Slot) -> int:
-        """How many entities (or relations) can fill a slot."""
+        """Number of entities (or relations) that can fill a slot."""
 
     def block_width(self, slot: Slot) -> int:
-        """How many candidates `score_blocks` scores at once, at most: what the memory for one query depends on."""
+        """Maximum number of candidates that `score_blocks` scores at once; determines the memory for one query."""
         return self.n_candidates(slot)
 
     @property
@@ -68,13 +68,13 @@ class Scorer(ABC):
         return torch.device("cpu")
 
     def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
-        """(n,): the score of what fills the slot of each triple."""
+        """(n,): the score of each triple, computed with `slot` as the open slot."""
         rows = max(1, MAX_FACT_SCORES // max(1, self.n_candidates(slot)))
         parts = [self.score_slot(slot, part).gather(1, part[slot][:, None])[:, 0] for part in triples.chunks(rows)]
         return torch.cat(parts)
 
     def prepare(self) -> Scorer:
-        """A scorer of the same scores for many queries, with the work that does not depend on them already done."""
+        """An equivalent scorer with all work done that does not depend on queries; worth it for many queries."""
         return self
 
     def score_blocks(self, slot: Slot, queries: Triples) -> Iterator[tuple[int, Tensor]]:
@@ -82,7 +82,7 @@ class Scorer(ABC):
         yield 0, self.score_slot(slot, queries)
 
     def exact_scores(self, slot: Slot, queries: Triples) -> ExactScores | None:
-        """Scores in float64 where those of `score_slot` are rounded; None: those are compared as they are."""
+        """Exact scores (float64) for close comparisons; None if the scores of `score_slot` are compared as they are."""
         return None
 
     def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[Comparison]:
@@ -104,9 +104,9 @@ class Scorer(ABC):
 
 @dataclass(frozen=True)
 class EmbeddingScorer(Scorer):
-    """A GradientGraph at one instant, for many comparisons.
+    """A snapshot of a GradientGraph for many comparisons.
 
-    Scores leave out the constant of the form: it is the same for every triple, and large, so adding it costs precision.
+    Scores omit the constant of the form: it is equal for all triples, and large, so adding it would cost precision.
     """
 
     composition: Composition
@@ -115,10 +115,10 @@ class EmbeddingScorer(Scorer):
     relations: Tensor  # (n_relations, relation_dim), or twice as many rows with reciprocal relations
     reciprocal: bool
     sorted_by_relation: bool = False  # whether queries come in the order of their relations
-    exact: EmbeddingScorer | None = None  # the same in float64, which decides comparisons
+    exact: EmbeddingScorer | None = None  # this scorer in float64, which decides comparisons
 
     def prepare(self) -> EmbeddingScorer:
-        """With its numbers in float64 beside it (a device without float64 compares rounded scores)."""
+        """Add a float64 copy that decides close comparisons (a device without float64 compares rounded scores)."""
         if self.exact is not None or self.relations.device.type == "mps":
             return self
         relations = self.relations.double()
@@ -131,7 +131,7 @@ class EmbeddingScorer(Scorer):
         return replace(self, exact=exact)
 
     def with_form(self, form: QuadraticForm) -> EmbeddingScorer:
-        """With another form, of any precision; its constant is left out."""
+        """This scorer with another form, of any precision; its constant is dropped."""
         form = replace(form, constant=torch.zeros_like(form.constant))
         exact = None if self.exact is None else replace(self.exact, form=form.double())
         return replace(self, form=form.to(self.relations.dtype), exact=exact)
@@ -161,7 +161,7 @@ class EmbeddingScorer(Scorer):
 
     @cached_property
     def _gathered(self) -> WeakIdKeyDictionary:
-        """The vectors of candidates ids, kept as long as these are: many blocks of queries share them."""
+        """Cache: tensor of candidate ids -> their vectors, as many blocks of queries share them."""
         return WeakIdKeyDictionary()
 
     @cached_property
@@ -181,15 +181,15 @@ class EmbeddingScorer(Scorer):
         return BatchScorer(self, batch, dropout, queries)
 
     def with_inverse_relations(self) -> EmbeddingScorer:
-        """Reciprocal relations as relations of their own: (tail, r + n_relations, head) is (head, r, tail) turned round."""
+        """Expand reciprocal relations to separate ones: (tail, r + n_relations, head) is (head, r, tail) reversed."""
         return replace(self, reciprocal=False)
 
     def slot_map(self, slot: Slot, queries: Triples) -> SlotMap:
-        """How candidates for the open slot become composed vectors."""
+        """The maps from candidates for the open slot to composed vectors."""
         return self.for_batch(queries).slot_map(slot)
 
     def candidates(self, slot: Slot) -> Tensor:
-        """(n_candidates, slot_dim): the vectors that can fill a slot."""
+        """(n_candidates, slot_dim): the vectors of all candidates for a slot."""
         return self.relations[: self.n_relations] if slot is Slot.RELATION else self.entities
 
     def candidate_blocks(self, slot: Slot) -> Iterator[tuple[int, Tensor]]:
@@ -222,7 +222,7 @@ class EmbeddingScorer(Scorer):
 
     def score_facts(self, slot: Slot, triples: Triples) -> Tensor:
         parts = []
-        for part in triples.chunks(FACTS_AT_ONCE):
+        for part in triples.chunks(FACTS_PER_CHUNK):
             ids = part[slot]
             vectors = self.candidates(slot)[ids] if slot is Slot.RELATION else self.entity_vectors.of(ids)
             parts.append(self.form(self.slot_map(slot, part).apply(vectors)))
@@ -237,7 +237,7 @@ class EmbeddingScorer(Scorer):
         return ExactSlotScores(pairs, candidates, queries[slot], exact.longest[slot], self.relations.dtype)
 
     def compare_blocks(self, slot: Slot, queries: Triples) -> Iterator[Comparison]:
-        """By bounds where that is faster (kernels/pruning.py)."""
+        """Uses bounds if that is faster (kernels/pruning.py)."""
         exact = self.exact_scores(slot, queries)
         if exact is None:
             yield from super().compare_blocks(slot, queries)
@@ -245,7 +245,7 @@ class EmbeddingScorer(Scorer):
         slot_map = exact.slot_map.to(self.relations.dtype)
         true_scores, true_errors = (
             exact.of_truth
-        )  # fetched by all processes together, whether or not they hold candidates
+        )  # a collective call: all processes must make it, with or without candidates
         for start, candidates in self.candidate_blocks(slot):
             if not len(candidates):
                 continue
@@ -262,14 +262,14 @@ class EmbeddingScorer(Scorer):
 
 
 class SharedQueries(NamedTuple):
-    """Which facts of a batch answer the same query. Each fact answers one: for its tail, or for its head."""
+    """Facts of a batch grouped by the query that they answer. Each fact answers one query: for its tail or its head."""
 
     of_fact: Tensor  # (b,): the query that a fact answers, ascending
     first: Tensor  # (q,): the first fact that answers each query
-    tails: int  # facts that answer a query for a tail; they stand before those that answer one for a head
+    tails: int  # number of facts that answer a query for a tail; they come before those for a head
 
     def slots(self) -> dict[Slot, Tensor]:
-        """By the open slot, a fact of each query."""
+        """Open slot -> one fact (row) of each query."""
         n_tails = int((self.first < self.tails).sum())
         parts = {Slot.TAIL: self.first[:n_tails], Slot.HEAD: self.first[n_tails:]}
         return {slot: facts for slot, facts in parts.items() if len(facts)}
@@ -286,7 +286,7 @@ class EntityShard(NamedTuple):
 class BatchScorer:
     """Scores of one batch. Its vectors are gathered once: in training each gather costs a gradient of the table's size.
 
-    Dropout is on the queries alone: `head`, `relation` and `tail` are whole, for regularisers.
+    Dropout applies to queries only: `head`, `relation` and `tail`, which regularisers use, have none.
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class BatchScorer:
         return F.embedding(self.batch.relation, self.relations)
 
     def weights(self, times: int) -> Tensor | None:
-        """(times * b,): the weights of the facts, so many times one after the other; None without any."""
+        """(times * b,): the weights of the facts, repeated; None if they have no weights."""
         weight = self.batch.weight
         return None if weight is None else weight.to(self.relations.dtype).repeat(times)
 
@@ -340,12 +340,12 @@ class BatchScorer:
         return torch.cat([self.relation, self.reciprocal_relation]) if self.reciprocal else self.relation
 
     def slot_map(self, slot: Slot) -> SlotMap:
-        """How candidates for the open slot become composed vectors."""
+        """The maps from candidates for the open slot to composed vectors."""
         slot_map = self._whole_slot_map(slot)
         return slot_map if self.dropout is None else self.dropout.apply(slot, slot_map, len(self.form.vector))
 
     def _whole_slot_map(self, slot: Slot) -> SlotMap:
-        """The same without dropout."""
+        """The slot map before dropout."""
         ids, slot_dim = self.batch.relation, self.entity_vectors.table.shape[-1]
         if slot is Slot.RELATION:
             first, second, slot_dim = self.head, self.tail, self.relations.shape[-1]
@@ -370,8 +370,8 @@ class BatchScorer:
     ) -> Tensor:
         """The mean cross-entropy of the true tails, then heads against all entities (see `dispatch.cross_entropy`).
 
-        Each counts with the weight of its fact and, where given, times that of its answer, (2b,). With shared queries a
-        fact gives its tail or its head, so there are b answers. With a `shard` it is this process's part.
+        An answer is weighted by its fact and, if given, by `answer_weights` (2b,). With shared queries each fact contributes
+        its tail or its head, so there are b answers. With a `shard`, the result is the part of this process.
         """
         batch, entities, weights = self.batch, self._gather_once(), self.weights(1 if self.queries else 2)
         query_of = None
@@ -405,7 +405,7 @@ class BatchScorer:
         return dispatch.cross_entropy(self.form, maps, self.relations, target, smoothing, self.weights(len(maps)))
 
     def _relation_map(self, reverse: bool = False) -> SlotMap:
-        """How relation vectors become composed vectors with the triples, or with the reversed ones."""
+        """The maps from relation vectors to composed vectors, for the triples or the reversed triples."""
         first, second = (self.tail, self.head) if reverse else (self.head, self.tail)
         slot_map = SlotMap(self.composition, Slot.RELATION, first, second, self.relations.shape[-1])
         if self.dropout is None:
@@ -430,7 +430,7 @@ class BatchScorer:
         return dict(zip(ids, dispatch.sampled_scores(*self._sampled(ids)), strict=True))
 
     def sampled_loss(self, ids: Mapping[Slot, Tensor], loss: Loss) -> Tensor:
-        """A loss of those scores, stacked: see `dispatch.sampled_loss`."""
+        """A loss of the scores of `score_sampled`, stacked: see `dispatch.sampled_loss`."""
         return dispatch.sampled_loss(*self._sampled(ids), loss)
 
     def score_shared(self, slot: Slot, ids: Tensor) -> Tensor:
@@ -438,7 +438,7 @@ class BatchScorer:
         return dispatch.shared_scores(self.form, self.slot_map(slot), self.scorer.candidates(slot), ids)
 
     def _sampled(self, ids: Mapping[Slot, Tensor]) -> tuple[QuadraticForm, list[SlotMap], Tensor, list[Tensor], bool]:
-        """The form, slot maps, table of candidates, ids, and whether rows of the table still are to be normalised.
+        """The form, slot maps, table of candidates, ids, and whether rows of the table must still be normalised.
 
         In training heads and tails are gathered together, with the table for its other use (`gather_with_table`).
         """

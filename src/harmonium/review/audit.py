@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harmonium.answers.audit.audit import find_suspects
-from harmonium.answers.audit.suspect import Audit, describe
+from harmonium.answers.audit.suspect import Audit, in_words
 from harmonium.answers.open_or_train import open_or_train
 from harmonium.answers.open_run import open_run
 from harmonium.answers.send.result_file import check_path, write_rows
@@ -54,7 +54,7 @@ def audit(
         open_or_train(graph_or_run, preset=preset, minutes=minutes, folder=folder, overwrite=overwrite, **reading)
     )
     confirmed = confirmed_facts(opened.run, judgements)
-    audited = describe(opened, find_suspects(opened, progress), top, confirmed, progress)
+    audited = in_words(opened, find_suspects(opened, progress), top, confirmed, progress)
     if out is not None:
         write_rows(out, iter(audited.records()), str(opened.run.path))
     return audited

@@ -18,6 +18,7 @@ from harmonium.review.pending import PendingFacts, pending_facts
 from harmonium.review.precision import ReviewSummary
 from harmonium.review.queue import Offer, Order, ReviewQueue
 from harmonium.review.store import BY_HAND, FactIds, Judgement, ReviewStore, Shown, Verdict
+from harmonium.review.suspects import SuspectQueue
 from harmonium.run.run import Run
 
 
@@ -38,13 +39,17 @@ class Review:
         *,
         order: Order = "use",
         top: int = 1000,
+        suspects: bool = False,
         progress: Progress | None = None,
     ) -> Review:
-        """Open or make a file of judgements (default: beside the run folder), and search for facts to judge."""
+        """Open or make a file of judgements (default: beside the run folder), and search for facts to judge.
+
+        `suspects`: known facts that may be wrong, instead of facts that the graph lacks.
+        """
         opened = open_run(run)
         store = ReviewStore.open(default_path(opened.run) if path is None else path)
         try:
-            return cls.start(opened, store, order=order, top=top, progress=progress)
+            return cls.start(opened, store, order=order, top=top, suspects=suspects, progress=progress)
         except BaseException:
             store.close()
             raise
@@ -57,12 +62,15 @@ class Review:
         *,
         order: Order = "use",
         top: int = 1000,
+        suspects: bool = False,
         progress: Progress | None = None,
     ) -> Review:
         """Search for facts to judge, with judgements that are open already."""
         opened = open_run(run)
         calibration, fingerprint = opened.fact_calibration(progress=progress), opened.run.fingerprint
         judged = store.judgements()
+        if suspects:
+            return cls(opened, store, SuspectQueue.of(opened, top, judged, progress), calibration)
         queue = ReviewQueue.build(opened.graph, opened.search(), calibration, fingerprint, order, top, judged, progress)
         return cls(opened, store, queue, calibration)
 
@@ -74,7 +82,9 @@ class Review:
         return self.queue.next(self.store, reviewer, first)
 
     def reason(self, triple: tuple[int, int, int]) -> str:
-        """The strongest evidence for a fact in the graph."""
+        """The strongest evidence for a fact in the graph; of a suspect what speaks against it."""
+        if isinstance(self.queue, SuspectQueue) and (why := self.queue.why(identifiers(self.run.graph, triple))):
+            return why
         (reason,) = find_reasons(self.opened.evidence, Triples.from_rows([triple]))
         return reason.text
 

@@ -28,6 +28,7 @@ from harmonium.runtime import schema
 Verdict = Literal["accepted", "rejected", "unsure"]
 FactIds = tuple[str, str, str]  # identifiers of head, relation and tail
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+SUSPECT = "suspect"  # in place of the order of the queue, for known facts that may be wrong
 BY_HAND = "by hand"  # in place of the order of the queue, for facts that a person entered
 CLAIM_SECONDS = 900.0  # for which a fact is one reviewer's to judge
 LONGEST_NAME, LONGEST_COMMENT = 80, 2000  # characters

@@ -1,11 +1,11 @@
-"""Checkpoints: a training that was stopped, or killed at any moment, continues as if it had not been.
+"""Checkpoints: a training that was stopped, or killed at any moment, resumes as if it had not been interrupted.
 
     RUN/checkpoints/
       lock                 held, with its process id, by the process that trains
       data.graph           the graph
-      reserve              as much space as the finished run will take, given back just before it is written
+      reserve              takes the disk space of the finished run, and is removed just before that is written
       training.json        format, settings, environment, device, and the checksums of the graph and of itself
-      000007.safetensors   all that changes: parameters, the best ones, optimiser state, generators
+      000007.safetensors   all state: parameters, the best ones, optimiser state, generators
       000007.json          the position in training, and the checksums of the tensors and of itself
 
 Several processes write a folder 000007/ instead of one file of tensors (sharded_checkpoint.py). A JSON file is written
@@ -44,9 +44,9 @@ from harmonium.runtime.distributed import World, is_communication_error, run_on_
 from harmonium.runtime.folders import UNFINISHED, logger
 from harmonium.runtime.storage import FileRecord
 
-FORMAT = 4
+CHECKPOINT_FORMAT = 4
 RESERVE = "reserve"
-RUN_OVERHEAD, PER_RELATION, PER_EPOCH = 1 << 16, 400, 300  # bytes of metrics, settings and history, roughly
+RUN_OVERHEAD, PER_RELATION, PER_EPOCH = 1 << 16, 400, 300  # estimated bytes of metrics, settings and history
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 CHANGEABLE = (  # settings that `resume` may change; any other would make it another training
     "learning_rate", "schedule", "epochs", "metric", "evaluate_every", "patience", "threads",
@@ -64,13 +64,13 @@ class _Training:
     files: dict[str, FileRecord]
     config: dict[str, Any]
     selection: Selection | None = None
-    task: Task | None = None  # a search that comes first
-    given: dict[str, Any] | None = None  # the settings from which a search that is done chose
+    task: Task | None = None  # a search that precedes the training
+    given: dict[str, Any] | None = None  # the settings before a finished search changed them
 
     @classmethod
     def read(cls, folder: Path) -> _Training:
         with unreadable(folder / "training.json"):
-            return schema.read(cls, storage.read_manifest(folder / "training.json", format=FORMAT))
+            return schema.read(cls, storage.read_manifest(folder / "training.json", format=CHECKPOINT_FORMAT))
 
     def write(self, folder: Path) -> None:
         storage.write(folder / "training.json", storage.manifest_bytes(vars(self)))
@@ -116,12 +116,12 @@ class Checkpoints:
         self.run, self.folder, self.settings, self.device = run, run / UNFINISHED, settings, device
         self.world, self.selection, self.task = world, selection, task
         self.stop_signal = StopSignal()
-        self.saved_step: int | None = None  # from which training can be resumed
-        self.finished_step: int | None = None  # the last step, once it is done
+        self.saved_step: int | None = None  # of the newest checkpoint
+        self.finished_step: int | None = None  # the last step of the training, once saved
         self.last_save = time.monotonic()
 
     def decide(self, config: Config, selection: Selection) -> None:
-        """Keep the settings that a search chose: from now on a resumed training does not search again."""
+        """Store the settings that a search chose, so that a resumed training does not search again."""
         training = _Training.read(self.folder)
         with _explain_write_errors(self.run):
             decided = replace(training, config=asdict(config), selection=selection, task=None, given=training.config)
@@ -147,16 +147,16 @@ class Checkpoints:
             raise KeyboardInterrupt
 
     def _any(self, flags: list[bool]) -> list[bool]:
-        """Each flag, or whether it is set in any process."""
+        """For each flag, whether it is set in any process."""
         return flags if self.world is None else self.world.any(flags)
 
     def save(self, training: Resumable) -> None:
-        """Write a checkpoint and remove the oldest; if writing fails, training continues and the earlier ones stay."""
+        """Write a checkpoint and remove the oldest; if writing fails, training goes on and earlier ones are kept."""
         tensors, values = training.state_dict()
         name = f"{max(map(int, self.names()), default=0) + 1:06d}"
         try:
             files = self._write_tensors(name, tensors, training)
-            manifest = _Manifest(FORMAT, files, sorted(training.sharded), training.steps, values)
+            manifest = _Manifest(CHECKPOINT_FORMAT, files, sorted(training.sharded), training.steps, values)
             content = storage.manifest_bytes(vars(manifest))
             run_on_main(self.world, lambda: storage.write(self.folder / f"{name}.json", content))
         except OSError as error:
@@ -200,7 +200,7 @@ class Checkpoints:
             try:
                 path = self.folder / f"{name}.json"
                 with unreadable(path):
-                    manifest = schema.read(_Manifest, storage.read_manifest(path, format=FORMAT))
+                    manifest = schema.read(_Manifest, storage.read_manifest(path, format=CHECKPOINT_FORMAT))
                 _verify(self.folder, manifest.files)
                 return name, manifest
             except HarmoniumError as error:
@@ -210,7 +210,7 @@ class Checkpoints:
         return None
 
     def _read_tensors(self, name: str, sharded: Sequence[str]) -> dict[str, Tensor]:
-        """The tensors of a checkpoint that one process or several wrote: all rows, or the rows of this process."""
+        """Read the tensors of a checkpoint, written by one process or several: all rows, or the rows of this process."""
         if (self.folder / name).is_dir():
             return sharded_checkpoint.load(self.folder / name, sharded, self.world)
         tensors, _ = tensor_file.read(self.folder / f"{name}.safetensors")
@@ -233,14 +233,14 @@ class Checkpoints:
         self._try_to_remove(*self.names()[: -self.settings.checkpoint_keep])
 
     def _try_to_remove(self, *names: str) -> None:
-        """Remove checkpoints that are not needed; what cannot be removed stays until the next time."""
+        """Remove obsolete checkpoints; errors are ignored, and removal is tried again next time."""
         with contextlib.suppress(OSError):
             self.remove(*names)
 
     def reserve_space(self, model: int, n_relations: int) -> None:
-        """Reserve the space of the finished run, whose model has so many bytes; an error before any work if there is none.
+        """Reserve disk space for the finished run, with `model` bytes for its model; an error if there is not enough.
 
-        So a training that was begun can be written when it is finished, whatever other programs write meanwhile.
+        This way a finished training can be written, whatever other programs write meanwhile.
         """
 
         def allocate() -> None:
@@ -258,8 +258,8 @@ class Checkpoints:
     def write_run(self, save: Callable[[Path], Path]) -> Path:
         """Write the finished run in place of the checkpoints.
 
-        Where that fails and no checkpoint holds the finished training, the run is written to another folder: a trained
-        model is lost only where no disk takes it.
+        If that fails, and no checkpoint holds the finished training, the run is written to another folder: a trained model
+        is lost only if no disk has room for it.
         """
         try:
             (self.folder / RESERVE).unlink(missing_ok=True)
@@ -268,14 +268,14 @@ class Checkpoints:
             if self.finished_step is not None and self.saved_step == self.finished_step:
                 advice = f"free some space: `harmonium resume {self.run}` writes it without training again"
             elif (path := _save_elsewhere(self.run.name, save)) is not None:
-                advice = f"the finished run was written to {path} instead: move it where you want it"
+                advice = f"the finished run was written to {path} instead; move it to where you want it"
             else:
-                advice = "no other folder took it either: free some space and train again"
+                advice = "nor to another folder; free some space and train again"
             raise HarmoniumError(f"{error}; {advice}") from error
 
     @contextlib.contextmanager
     def resume_hint(self) -> Iterator[None]:
-        """Errors and interruptions inside say how to resume."""
+        """Add to errors and interruptions inside the block how to resume."""
         command = f"`harmonium resume {self.run}"
         try:
             yield
@@ -326,7 +326,9 @@ def _prepare(checkpoints: Checkpoints, config: Config, graph: Graph) -> None:
     (folder / "training.json").unlink(missing_ok=True)  # first: without it there is nothing to resume
     _remove_all_but(folder, {"lock"})
     files = {"data.graph": storage.write(folder / "data.graph", graph_file.parts(graph))}
-    _Training(FORMAT, environment(device), device, files, asdict(config), task=checkpoints.task).write(folder)
+    _Training(CHECKPOINT_FORMAT, environment(device), device, files, asdict(config), task=checkpoints.task).write(
+        folder
+    )
 
 
 @contextlib.contextmanager
@@ -364,12 +366,12 @@ def given_settings(path: Path) -> Config:
 def _verify(folder: Path, files: dict[str, FileRecord]) -> None:
     for name, record in files.items():
         if not re.fullmatch(r"(?!\.\.)[\w.-]+(/(?!\.\.)[\w.-]+)?", name):
-            raise HarmoniumError(f"{folder}: {name!r} is no file of a checkpoint; it is refused")
+            raise HarmoniumError(f"{folder}: {name!r} is not a file of a checkpoint; it is refused")
         storage.verify(folder / name, record)
 
 
 def _check_change(before: Config, after: Config) -> Config:
-    """The new settings, if `resume` may change to them."""
+    """Check that `resume` may change the settings in this way; returns the new ones."""
     unchanged = {name: getattr(before.train, name) for name in CHANGEABLE}
     if replace(after, train=replace(after.train, **unchanged)) != before:
         raise HarmoniumError(
@@ -381,7 +383,7 @@ def _check_change(before: Config, after: Config) -> Config:
 
 @contextlib.contextmanager
 def _locked(path: Path, world: World | None) -> Iterator[None]:
-    """Hold the lock of a run folder, in the main process for all, and remove what a killed process left half-written."""
+    """Hold the lock of a run folder, in the main process for all, and remove incomplete files of killed processes."""
     folder = path / UNFINISHED
 
     def enter() -> None:
@@ -407,7 +409,7 @@ def _remove_all_but(folder: Path, kept: set[str]) -> None:
 
 
 def _save_elsewhere(name: str, save: Callable[[Path], Path]) -> Path | None:
-    """Save a run into a new folder in the cache or among temporary files; None if that fails, too."""
+    """Save a run to a new folder in the cache or the temporary folder; None if that fails, too."""
     for parent in (storage.cache_folder() / "rescued", Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ def _device_name(device: torch.device) -> str:
 
 @cache
 def _commit(tree: Path) -> str:
-    """The commit of a source tree, with -dirty when files differ; empty for an installed package."""
+    """The commit of a source tree, with -dirty if files differ from it; empty for an installed package."""
     if not (tree / ".git").exists():
         return ""
     command = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

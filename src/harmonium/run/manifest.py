@@ -1,4 +1,4 @@
-"""run.json: how a run was made, and the size and checksum of every file of its folder that answers depend on.
+"""run.json: how a run was made, and size and checksum of every file in its folder on which answers depend.
 
 Files computed from a finished run, such as its calibration, are added later (`keep`): first the file, then a manifest
 that names it, each written atomically. A process killed between the two leaves a file that the manifest does not name,
@@ -40,7 +40,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Checksum of the graph and of all that answers are computed from."""
+        """Checksum of the graph and of everything that answers are computed from."""
         return fingerprint({name: record.sha256 for name, record in self.files.items()})
 
 
@@ -48,12 +48,12 @@ TENSOR_FILES = ("data.graph", "model.safetensors", "grammar.safetensors", "final
 
 
 def fingerprint(checksums: Mapping[str, str]) -> str:
-    """One checksum of the graph, the model and its constraints, from those of their files."""
+    """Combine the checksums of the files of graph, model and constraints into one."""
     return storage.digest(" ".join(checksums[name] for name in TENSOR_FILES if name in checksums).encode())
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a finished run; anything else in its place is an error that says so."""
+    """Read the manifest of a finished run; the error for anything else tells what the folder is instead."""
     path = folder / NAME
     folders.remove_leftovers(folder)
     if not is_folder(folder):
@@ -67,7 +67,7 @@ def read(folder: Path) -> Manifest:
     content = storage.read_manifest(path, RUN_FORMAT)
     for name in content["files"] if isinstance(content.get("files"), dict) else ():
         if Path(name).name != name:
-            raise HarmoniumError(f"{path}: names {name!r}, which is no file of a run; it is refused")
+            raise HarmoniumError(f"{path}: names {name!r}, which is not a file of a run; it is refused")
     with unreadable(path):
         content.pop("harmony", None)  # of earlier versions: how W was fitted
         manifest = schema.read(Manifest, content)
@@ -80,7 +80,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 @contextlib.contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Errors inside name the file that holds other values than this version writes."""
+    """Turn errors inside the block into one that names the unreadable file."""
     try:
         yield
     except HarmoniumError:
@@ -98,9 +98,9 @@ _computed: dict[tuple[str, str], Any] = {}  # in this process, by the fingerprin
 def compute_once(
     folder: Path | None, run: str, name: str, parse: Callable[[Any], T | None], compute: Callable[[], T]
 ) -> T:
-    """The contents of a file computed from the run with this fingerprint: computed on first use, then kept in its folder.
+    """Contents of a file derived from the run with this fingerprint: computed on first use, then stored in its folder.
 
-    `parse` reads it from JSON: None if it must be computed again, a ValueError if it is damaged.
+    `parse` converts JSON to contents; it returns None if they must be computed again, and raises a ValueError if damaged.
     """
     if (run, name) not in _computed:
         content = read_kept(folder, run, name, parse)
@@ -113,9 +113,9 @@ def compute_once(
 
 
 def keep(folder: Path | None, run: str, name: str, content: Any) -> None:
-    """Write a JSON file computed from the run with this fingerprint, unless the folder cannot be written or has another.
+    """Store a JSON file derived from the run with this fingerprint; skipped if the folder is read-only or has another run.
 
-    Of several processes that do so at the same time, one writes.
+    If several processes try at the same time, one of them writes.
     """
     if folder is None:
         return
@@ -131,7 +131,7 @@ def keep(folder: Path | None, run: str, name: str, content: Any) -> None:
 
 
 def read_kept(folder: Path | None, run: str, name: str, parse: Callable[[Any], T | None]) -> T | None:
-    """What `keep` wrote, parsed; None where there is nothing, or nothing that can be used: then it is computed again."""
+    """Read and parse what `keep` stored; None if there is nothing usable, so that it must be computed again."""
     if folder is None:
         return None
     with contextlib.suppress(HarmoniumError):

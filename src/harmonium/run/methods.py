@@ -1,4 +1,4 @@
-"""Methods of a run: public functions whose first argument is a run, looked up when they are called.
+"""Methods of a run: public functions whose first argument is a run, looked up when called.
 
 `run.predict(...)` is `harmonium.predict(run, ...)`, with the same parameters, types and docstring. The functions belong to
 higher layers; docs/decisions/016-methods-of-a-run.md says why this module alone may reach them.
@@ -30,7 +30,7 @@ class Method:
 
 
 class RunMethods:
-    """What can be asked of a run."""
+    """Mixin with the public functions that take a run as methods."""
 
     if TYPE_CHECKING:  # a function in a class is a method: type checkers know its parameters and results
         audit = harmonium.audit

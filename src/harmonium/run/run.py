@@ -6,12 +6,12 @@
     model.safetensors   the parameters of the best model
     history.jsonl       one line per epoch
     metrics.json        metrics with their protocol
-    selection.json      how the settings were chosen, where they were
-    grammar.safetensors what the constraints beside the vectors have learned, where there are any (grammar/parameters.py)
-    final.safetensors   the parameters of the answering model, trained on all facts, where there is one
-    updates.jsonl       changes since the training, and update.0001.safetensors, ...: what undoes each (updates.py)
+    selection.json      how the settings were chosen, if a search chose them
+    grammar.safetensors the learned constraints beside the vectors, if any (grammar/parameters.py)
+    final.safetensors   the parameters of a model trained on all facts, which answers; if there is one
+    updates.jsonl       changes since the training; update.0001.safetensors, ... undo them (updates.py)
 
-and, once they were asked for, files computed from these (`manifest.keep`):
+and files computed from these on first use (`manifest.keep`):
 
     fact_calibration.json      probabilities of facts, how complete the graph is (answers/calibration/fact_probability.py)
     conformal.json             answer sets (answers/calibration/conformal.py)
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from harmonium.grammar.parameters import GrammarParameters
 
 FILES = ("config.toml", "data.graph", "model.safetensors", "history.jsonl", "metrics.json")
-SELECTION = "selection.json"  # only where settings were chosen
-GRAMMAR, FINAL = "grammar.safetensors", "final.safetensors"  # only where there are constraints, or a last training
-MEANINGFUL = 0.05  # share of the model's MRR that a baseline needs to be shown
-ATTEMPTS = 5  # to read a folder that is replaced meanwhile
+SELECTION = "selection.json"  # only if a search chose the settings
+GRAMMAR, FINAL = "grammar.safetensors", "final.safetensors"  # only with constraints, or a last training
+MIN_BASELINE_SHARE = 0.05  # of the MRR of the model; a weaker baseline is not shown
+READ_ATTEMPTS = 5  # for a folder that is replaced while it is read
 UNREADABLE = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, SafetensorError)
 
 
@@ -85,7 +85,7 @@ def open_graph(source: Any, **reading: Any) -> Graph:
 
 
 def is_run_folder(source: Any) -> bool:
-    """Whether this is the path of a run folder, finished or not."""
+    """Whether `source` is the path of a run folder, finished or not."""
     if not isinstance(source, str | os.PathLike):
         return False
     return folders.is_finished(Path(source)) or folders.is_unfinished(Path(source))
@@ -95,10 +95,10 @@ def is_run_folder(source: Any) -> bool:
 class History:
     """The history of a training: one row per epoch, and how it ended."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)  # epoch, loss, seconds and, where validated, valid
+    rows: list[dict[str, Any]] = field(default_factory=list)  # epoch, loss, seconds and, if validated, valid
     best_epoch: int = 0
     stopped: str = "all epochs done"
-    backend: str = ""  # the kernels that computed scores, and why no faster ones
+    backend: str = ""  # the kernels that computed scores, and why no faster ones were used
 
     @property
     def seconds(self) -> float:
@@ -124,9 +124,9 @@ class Run(RunMethods, Displayed):
     path: Path | None = None
     environment: dict[str, str] = field(default_factory=environment)  # where it was trained
     selection: Selection | None = None  # how the settings were chosen; none: they were given
-    updates: tuple[Update, ...] = ()  # changes since the training, the last one last
+    updates: tuple[Update, ...] = ()  # changes since the training, in chronological order
     grammar: GrammarParameters | None = None  # constraints beside the vectors
-    final: GradientGraph | None = None  # vectors trained on all facts, which answer; `model` has seen train facts alone
+    final: GradientGraph | None = None  # trained on all facts, and used for answers; `model` has only seen train facts
 
     @classmethod
     def of(cls, run: Run | str | Path) -> Run:
@@ -145,9 +145,9 @@ class Run(RunMethods, Displayed):
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
-        """(entities, dim): the vector of each entity, as scores are made of it; `export` writes those of relations too.
+        """(entities, dim): the vector of each entity, normalised if the model does that. `export` writes relations too.
 
-        A complex vector is its real parts, then its imaginary ones.
+        Complex vectors have their real parts first, then their imaginary parts.
         """
         vectors: NDArray[np.float32] = (self.final or self.model).entities().detach().cpu().numpy()
         return vectors
@@ -158,16 +158,16 @@ class Run(RunMethods, Displayed):
         return self.graph.rejected
 
     def held_out_scorer(self, without: Sequence[str] = ()) -> Scorer:
-        """What the metrics are of: vectors and constraints learned from train facts alone.
+        """The scorer that metrics are about: vectors and constraints learned from the train facts only.
 
-        Families of constraints named in `without` have no say.
+        Families of constraints named in `without` are left out.
         """
         if self.grammar is None:
             return self.model
         return self.grammar.on(self.model, self.graph, ("train",), without)
 
     def answering_scorer(self, without: Sequence[str] = ()) -> Scorer:
-        """What answers queries: it knows every fact of the graph, held-out ones included."""
+        """The scorer that answers queries: it uses every fact of the graph, held-out ones included."""
         vectors = self.final or self.model
         return vectors if self.grammar is None else self.grammar.on(vectors, self.graph, without=without)
 
@@ -197,19 +197,17 @@ class Run(RunMethods, Displayed):
         yield Line(f"trained {history.seconds:.1f} s, {best}; {history.stopped}")
 
     def display_metrics(self, others: Mapping[str, Metrics] = MappingProxyType({})) -> Iterator[Part]:
-        """Its metrics, those of `others` by name and of baselines, and the updates that it has had."""
+        """The metrics of the run, of `others` by name and of baselines; and the updates since training."""
         if evaluation := self.evaluation:
             rows = {"model": self.metrics, **interval_rows(evaluation.estimate), **others}
-            least = MEANINGFUL * evaluation.metrics.get(
-                "mrr", 0.0
-            )  # a baseline that says nothing about a graph is no row
+            least = MIN_BASELINE_SHARE * evaluation.metrics.get("mrr", 0.0)  # a useless baseline is left out
             baselines = evaluation.baselines.items()
             rows |= {f"{name} baseline": metrics for name, metrics in baselines if metrics["mrr"] >= least}
             yield metrics_table(f"Link prediction on {self.graph.name}", rows, evaluation.describe())
             if evaluation.warning:
                 yield Line(f"warning: {evaluation.warning}", "red")
         if self.updates:
-            undo = "`harmonium update RUN --undo` gives back the run before the last"
+            undo = "`harmonium update RUN --undo` undoes the last one"
             yield Line(f"Updates since the training; {undo}", "bold")
         for number, update in enumerate(self.updates, start=1):
             entry = update.to_json()
@@ -223,16 +221,16 @@ class Run(RunMethods, Displayed):
         return manifests.fingerprint({name: _checksum(content) for name, content in self._tensor_files().items()})
 
     def model_on(self, device: str) -> GradientGraph:
-        """The model on a device; the run keeps its own on the CPU."""
+        """A copy of the model on a device; that of the run stays on the CPU."""
         chosen = pick_device(device)
         return self.model if chosen.type == "cpu" else deepcopy(self.model).to(chosen)
 
     def save(
         self, path: str | Path, overwrite: bool = False, computed: Mapping[str, Any] = MappingProxyType({})
     ) -> Path:
-        """Write the folder, whole or not at all; another run is replaced only with `overwrite`.
+        """Write the run folder atomically; an existing run is replaced only with `overwrite`.
 
-        `computed` are contents of JSON files that `manifest.keep` would write, by name.
+        `computed` are contents of derived JSON files by name, as `manifest.keep` would store them.
         """
         path = folders.reserve(path, overwrite)
         with folders.replace_atomically(path, overwrite) as temporary:
@@ -262,12 +260,12 @@ class Run(RunMethods, Displayed):
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
-        """Open a run folder; anything missing, changed or of another format is an error that says so.
+        """Open a run folder; a missing or changed file, or another format, is an error.
 
-        A folder that another process replaces meanwhile is read again, so that all files are of one run.
+        If another process replaces the folder meanwhile, it is read again, so that all files are from one run.
         """
         path = Path(path)
-        for _ in range(ATTEMPTS):
+        for _ in range(READ_ATTEMPTS):
             folder = folders.identity(path)
             try:
                 run = _read_folder(path)
@@ -280,7 +278,7 @@ class Run(RunMethods, Displayed):
         raise HarmoniumError(f"{path}: other processes replace it again and again; wait for them, and try again")
 
     def _tensor_files(self) -> dict[str, Iterable[Any]]:
-        """The parts of the large files."""
+        """File -> contents in parts, for the files of tensors."""
         files: dict[str, Iterable[Any]] = {
             "data.graph": graph_file.parts(self.graph),
             "model.safetensors": tensor_file.parts(self.model.state_dict()),
@@ -345,7 +343,7 @@ def _read_files(path: Path, manifest: Manifest) -> Run:
 
 
 def _read_grammar(path: Path, manifest: Manifest, graph: Graph) -> GrammarParameters:
-    """What the constraints of a run have learned."""
+    """The learned constraints of a run."""
     from harmonium.grammar.parameters import GrammarParameters
 
     storage.verify(path / GRAMMAR, manifest.files[GRAMMAR])
@@ -379,7 +377,7 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def read_rows(values: list[Any]) -> list[dict[str, Any]]:
-    """Rows of a history from their JSON; a ValueError names what is missing or of another kind."""
+    """Rows of a history from their JSON; a ValueError names a missing key or a wrong type."""
     rows: list[dict[str, Any]] = []
     for number, value in enumerate(values, start=1):
         row: dict[str, Any] = dict(schema.read(_EpochRow, value, f"row {number}"))

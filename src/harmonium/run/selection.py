@@ -1,4 +1,4 @@
-"""How the settings of a run were chosen: what was tried, what was chosen and why."""
+"""How a search chose the settings of a run: its trials, the choice and the reasons."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harmonium.runtime.displayed import Displayed, Line, Part, Table
 
 @dataclass(frozen=True)
 class Task:
-    """A search that is still to be done: kept with a training that was stopped before its first step."""
+    """A pending search, stored with a training that was stopped before its first step."""
 
     search: dict[str, Any]  # the table [search] of the recipe
-    fixed: list[str]  # settings that were given
+    fixed: list[str]  # settings that the user gave
     minutes: float | None
 
 
@@ -26,7 +26,7 @@ class Trial:
     settings: dict[str, Any]
     mrr: float | None  # None: the training failed
     seconds: float
-    error: str | None = None  # why there is no mrr
+    error: str | None = None  # if the training failed
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Selection(Displayed):
     reasons: list[str]
     trials: list[Trial]
     trial_size: dict[str, Any]  # the settings in which trials differ from the final training
-    held_out: schema.Count  # facts that judged each trial
+    held_out: schema.Count  # facts on which each trial was evaluated
     minutes: schema.Unbounded  # the budget
     seconds: schema.NonNegative  # spent on the search
 
     def display(self) -> Iterator[Part]:
-        """What was tried and what was chosen, and why."""
+        """The trials, the chosen settings and the reasons."""
         if self.trials:
             rows = [
                 [number, settings_text(trial.settings) or "the recipe's settings", trial.mrr, f"{trial.seconds:.1f} s"]
@@ -60,7 +60,7 @@ class Selection(Displayed):
 
     @classmethod
     def from_json(cls, value: Any) -> Selection:
-        """Read what `to_json` made; a ValueError names what is missing or of another kind."""
+        """Read what `to_json` made; a ValueError names a missing key or a wrong type."""
         return schema.read(cls, value, "selection")
 
 

@@ -1,7 +1,7 @@
-"""A checkpoint that several processes write together, with torch.distributed.checkpoint: a folder of safetensors files.
+"""Checkpoints written by several processes together (torch.distributed.checkpoint): a folder of safetensors files.
 
 Rows of the entity table and their optimiser state are sharded over the processes; any number of processes, one included,
-can read them back, each its own shard. Everything else is written once.
+can read them back, each process its shard. Everything else is written once.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from harmonium.runtime.distributed import World
 
 
 def save(folder: Path, tensors: Mapping[str, Tensor], sharded: Collection[str], n: int, world: World) -> None:
-    """Write the tensors into a new folder; those named in `sharded` hold this process's rows of n."""
+    """Write the tensors into a new folder; those named in `sharded` have only the rows (of n) of this process."""
     dcp = _distributed_checkpoint()
     state = {}
     for name, tensor in tensors.items():
@@ -30,7 +30,7 @@ def save(folder: Path, tensors: Mapping[str, Tensor], sharded: Collection[str], 
 
 
 def load(folder: Path, sharded: Collection[str], world: World | None) -> dict[str, Tensor]:
-    """Read a folder back: all rows in a single process, its shard in each of several."""
+    """Read a folder back: a single process gets all rows, each of several processes its shard."""
     dcp = _distributed_checkpoint()
     reader = dcp.HuggingFaceStorageReader(str(folder))
     state = {}
@@ -45,13 +45,13 @@ def load(folder: Path, sharded: Collection[str], world: World | None) -> dict[st
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
             dcp.load(state, storage_reader=reader, no_dist=world is None)
-    except dcp.CheckpointException as error:  # which is no Exception
+    except dcp.CheckpointException as error:  # not a subclass of Exception
         raise RuntimeError(next(iter(error.failures.values()))[0]) from error
     return {name: tensor.to_local() if hasattr(tensor, "to_local") else tensor for name, tensor in state.items()}
 
 
 def _as_shard(rows: Tensor, n: int, world: World) -> Any:
-    """The table (n, ...) of which this process holds these rows, as a DTensor."""
+    """The table (n, ...), of which this process has `rows`, as a DTensor."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
 
@@ -62,7 +62,7 @@ def _as_shard(rows: Tensor, n: int, world: World) -> Any:
 
 
 def _distributed_checkpoint() -> Any:
-    """Imported when needed, as it is slow; its package does not declare what it exports."""
+    """torch.distributed.checkpoint, imported on first use as that is slow; it lacks type declarations."""
     import torch.distributed.checkpoint
 
     return torch.distributed.checkpoint

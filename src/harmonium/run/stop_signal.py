@@ -28,7 +28,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Inside, the first signal is only recorded; threads other than the main one cannot handle any."""
+        """Inside the block the first signal is only recorded. Only the main thread can handle signals."""
         previous: dict[int, Any] = {}
 
         def record(number: int, _: FrameType | None) -> None:

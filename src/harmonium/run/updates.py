@@ -1,7 +1,7 @@
-"""The updates of a run: what each one changed, when and by which command, and what is needed to undo it.
+"""The updates of a run: what each one changed, when, by which command, and how to undo it.
 
 updates.jsonl               one line per update: counts, date, command, sizes and metrics before it
-update.0001.safetensors     the facts it added and removed, and the rows of the vectors it moved as they were before
+update.0001.safetensors     the facts it added and removed, and the vectors it moved as they were before
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class UpdateRecord:
     command: str
     added: schema.Count  # training facts
     removed: schema.Count  # facts of any split
-    rejected: schema.Count  # facts recorded as false, the removed ones among them
+    rejected: schema.Count  # facts recorded as false, including the removed ones
     accepted: schema.Count  # added facts that had been recorded as false
     new_entities: list[str]
     new_relations: list[str]
     moved_entities: schema.Count  # whose vectors changed, new ones included
     moved_relations: schema.Count
     notes: list[str]
-    seconds: schema.NonNegative  # for the vectors
+    seconds: schema.NonNegative  # spent on the vectors
     before: str  # fingerprint of the run before
     sizes: GraphSizes  # of the graph before
     metrics: dict[str, Any]  # metrics.json before
@@ -64,7 +64,7 @@ class Update(Displayed):
         return one_line(self, self.record.made, self.summary())
 
     def display(self) -> Iterator[Part]:
-        """What it changed."""
+        """The changes that the update made."""
         record = self.record
         rejected = max(0, record.rejected - record.removed)
         facts = "fact" if record.added == 1 else "facts"
@@ -114,18 +114,18 @@ class Update(Displayed):
 
     @classmethod
     def of(cls, record: UpdateRecord, change: GraphChange, moved: Mapping[str, MovedVectors]) -> Update:
-        """From what moved in each model before the update, by the prefix of its tensors."""
+        """Build an update from the vectors that it moved in each model (by the prefix of the tensors of that model)."""
         tensors = graph_changes.to_tensors(change)
         for prefix, vectors in moved.items():
             tensors |= {f"{prefix}{name}": tensor for name, tensor in vectors.to_tensors().items()}
         return cls(record, tensors)
 
     def restore_graph(self, graph: Graph) -> Graph:
-        """The graph before the update, from that after it."""
+        """The graph before the update, restored from the graph after it."""
         return graph_changes.restore_graph(graph, self.record.sizes, self.tensors)
 
     def restore(self, graph: Graph, model: GradientGraph, prefix: str = "") -> GradientGraph:
-        """A model before the update, from the graph before it and the model after it."""
+        """The model before the update, restored from the model after it and the graph before it."""
         tensors = self.tensors
         halves = model.relation.detach().split(model.n_relations)
         entity = model.entity.detach()[: graph.n_entities].clone()
@@ -141,7 +141,7 @@ class Update(Displayed):
 
 @dataclass(frozen=True)
 class MovedVectors:
-    """The rows of a model's vectors before an update moved them."""
+    """The vectors of a model before an update moved them."""
 
     model: GradientGraph  # before the update
     entities: Tensor  # ids, those of new ones included
@@ -162,7 +162,7 @@ class MovedVectors:
 
 
 def file_name(number: int) -> str:
-    """Of the tensors of an update; numbers start at 1."""
+    """Name of the file with the tensors of an update; numbers start at 1."""
     return f"update.{number:04d}.safetensors"
 
 
@@ -210,7 +210,7 @@ def _check_tensors(tensors: dict[str, Tensor], graph: Graph) -> None:
         if ids is None or vectors is None:
             raise ValueError(f"{kind}.ids or {kind}.vectors are missing")
         if ids.dtype != torch.int64 or ids.dim() != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < rows):
-            raise ValueError(f"{kind}.ids are no rows of the model")
+            raise ValueError(f"{kind}.ids are not rows of the model")
         if not vectors.is_floating_point() or vectors.dim() != 2 or len(vectors) != len(ids):
             raise ValueError(f"{kind}.vectors are not one vector for each of {kind}.ids")
         if not vectors.isfinite().all():

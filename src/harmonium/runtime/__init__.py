@@ -1,1 +1,1 @@
-"""What every layer needs: errors, settings, this process and others, files and locks; knows nothing of graphs or models."""
+"""Support for every layer: processes, devices, files, locks, display of results. Knows nothing of graphs or models."""

@@ -1,4 +1,4 @@
-"""What glibc does with freed memory: training keeps it, a server gives it back."""
+"""Tune glibc's malloc: training keeps freed memory, a server returns it to the system."""
 
 import ctypes
 from contextlib import suppress
@@ -14,8 +14,8 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Return freed blocks to the system, for good: a server's threads would each keep the most they ever used."""
-    keep_freed_memory()  # cached: a later call does nothing
+    """Return freed blocks to the system from now on: otherwise each thread of a server keeps its peak memory."""
+    keep_freed_memory()  # cached, so a later call of it changes nothing
     _set_malloc_options({M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: 1 << 20, M_TRIM_THRESHOLD: 1 << 24})
 
 

@@ -1,7 +1,7 @@
 """Results that show themselves: as HTML in a notebook, as text when printed, in one line as `repr`.
 
-A result says once, in `display`, which lines and tables it consists of. The command line prints the same parts, and
-rendering.py turns them into HTML and text.
+A result defines its lines and tables once, in `display`. The command line prints these parts, and rendering.py turns them
+into HTML and text.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST_REPR = 240  # characters
+MAX_REPR_LENGTH = 240  # characters
 
 
 @dataclass(frozen=True)
 class Styled:
-    """A cell of a table with a style: words of bold, dim, red, yellow and green."""
+    """A cell of a table with a style, such as "bold red": any of bold, dim, red, yellow and green."""
 
     text: str
     style: str = ""
@@ -23,7 +23,7 @@ class Styled:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of text, which is not broken."""
+    """A line of text, never wrapped."""
 
     text: str
     style: str = ""
@@ -60,10 +60,10 @@ Part = Line | Paragraph | Item | Table
 
 
 class Displayed:
-    """A result with a display."""
+    """Base class of results: a subclass defines `display`, and gets HTML in notebooks and text when printed."""
 
     def display(self) -> Iterable[Part]:
-        """The lines and tables that it consists of, for people."""
+        """The lines and tables to show."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -78,25 +78,25 @@ class Displayed:
 
 
 def notes(texts: Iterable[object]) -> Iterator[Line]:
-    """Remarks on a result, a line each."""
+    """Notes on a result, one line each."""
     return (Line(f"note: {text}", "yellow") for text in texts)
 
 
 def percent(probability: float | None) -> str:
-    """A probability in words; nothing where there is none."""
+    """A probability as a percentage; "" for None."""
     if probability is None:
         return ""
     return "< 0.1%" if 0 < probability < 0.001 else f"{probability:.1%}"
 
 
 def more_rows(hidden: int, how: str = "") -> str | None:
-    """The caption of a table that leaves out rows, and how to see them."""
+    """The caption of a table that leaves out rows, and tells how to see them."""
     return f"{hidden:,} more{how}" if hidden > 0 else None
 
 
 def one_line(result: object, *parts: object) -> str:
-    """A repr such as <Plan atlas: about 12 s>: the class, and what matters most, on one short line."""
+    """A repr such as <Plan atlas: about 12 s>: the class and the most important facts on one short line."""
     from harmonium.runtime.untrusted import harmless
 
     text = harmless(", ".join(str(part) for part in parts if part not in (None, "")))
-    return f"<{type(result).__name__} {text if len(text) <= LONGEST_REPR else text[: LONGEST_REPR - 3] + '...'}>"
+    return f"<{type(result).__name__} {text if len(text) <= MAX_REPR_LENGTH else text[: MAX_REPR_LENGTH - 3] + '...'}>"

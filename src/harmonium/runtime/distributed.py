@@ -1,7 +1,7 @@
-"""Several processes launched by torchrun, and what they exchange.
+"""Several processes launched by torchrun, and their communication.
 
 Every process runs the same program. Triples of a batch and rows of the entity table are sharded over the processes;
-relations, W and b are replicated. Every process draws the random numbers of the whole batch, so that the result is that
+relations, W and b are replicated. Every process draws the random numbers of the whole batch, so the result equals that
 of a single process up to the order of sums.
 """
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others. All processes must call a method that communicates."""
+    """This process among the others. A method that communicates must be called by all processes."""
 
     rank: int
     size: int
@@ -38,16 +38,16 @@ class World:
         return self.rank == 0
 
     def shard_size(self, n: int) -> int:
-        """Rows of n that one process holds, the last ones perhaps fewer; the same as torch.chunk and DTensor."""
+        """Rows of n that one process holds, the last ones perhaps fewer, as in torch.chunk and DTensor."""
         return -(-n // self.size)
 
     def shard(self, n: int, rank: int | None = None) -> slice:
-        """The rows of n that this process holds, or the process of another rank."""
+        """The rows of n that the process with this rank holds; default: this process."""
         start = min(n, self.shard_size(n) * (self.rank if rank is None else rank))
         return slice(start, min(n, start + self.shard_size(n)))
 
     def batch_slice(self, n: int) -> slice:
-        """This process's part of a batch of n triples, in parts as even as possible."""
+        """The triples of a batch of n that belong to this process; sizes differ by at most one between processes."""
         return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
     def all_to_all(self, rows: Tensor, sent: list[int] | None = None, received: list[int] | None = None) -> Tensor:
@@ -76,13 +76,13 @@ class World:
         return int(number)
 
     def broadcast(self, value: T) -> T:
-        """The main process's value, in every process."""
+        """Send the value of the main process to all; returns it in every process."""
         values = [value]
         dist.broadcast_object_list(values, device=torch.device("cpu"))
         return values[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """Every process's value by rank, in every process."""
+        """Collect the values of all processes, by rank; returns the list in every process."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
@@ -105,7 +105,7 @@ class World:
         return stacked[:, : len(logs)].logsumexp(0), stacked[:, len(logs) :].sum(0)
 
     def check_agreement(self, values: dict[str, str]) -> None:
-        """Raise an error that names the process and the key, unless all processes have the same values."""
+        """Raise an error that names the process and the key, unless all processes have equal values."""
         by_rank = self.all_gather(values)
         for rank, others in enumerate(by_rank):
             for key, value in others.items():
@@ -118,7 +118,7 @@ class World:
                     )
 
     def gather_rows(self, rows: Tensor, n: int, everywhere: bool = False) -> Tensor | None:
-        """The whole table (n, dim) of sharded rows: in the main process, or in every one."""
+        """Gather sharded rows into the whole table (n, dim), in the main process (None in others) or `everywhere`."""
         if everywhere:
             whole = _new_table(n, rows)
             whole[self.shard(n)].copy_(rows.detach())
@@ -136,7 +136,7 @@ class World:
 
 
 def _new_table(n: int, rows: Tensor) -> Tensor:
-    """A table (n, dim) for rows (m, dim): backed by a temporary file or, where the disk is full, by memory."""
+    """An uninitialised table (n, dim) for gathered rows: backed by a temporary file or, if the disk is full, by memory."""
     size = n * rows.shape[1]
     with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=storage.temporary_folder()) as file:
         os.posix_fallocate(file.fileno(), 0, max(1, size * rows.element_size()))
@@ -150,7 +150,7 @@ def agreed(world: World | None, flag: bool) -> bool:
 
 
 def run_on_main(world: World | None, action: Callable[[], T]) -> T:
-    """Run an action once: in a single process, or in the main one; every process gets its result, or raises its error."""
+    """Run an action in the main process only; every process returns its result or raises its error."""
     if world is None:
         return action()
     result: T | None = None
@@ -172,7 +172,7 @@ def run_on_main(world: World | None, action: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def local_main_first(world: World | None) -> Iterator[None]:
-    """Let the main process of each machine go first; what it downloads or builds is there for the others."""
+    """Let the main process of each machine enter first, so that the others find what it downloads or builds."""
     if world is None:
         yield
         return

@@ -18,7 +18,7 @@ from harmonium.runtime.untrusted import is_file
 
 UNFINISHED = "checkpoints"  # the subfolder of a run folder that holds an unfinished training (run/checkpoint.py)
 CHECKPOINT_FILE = re.compile(r"(lock|reserve|data\.graph|training\.json|\d{6,}(\.json|\.safetensors)?)(\.draft)?")
-DERIVED = (  # what commands add to a finished run; run.json names most of them too, unless a process was killed
+DERIVED = (  # files that commands add to a finished run; they may be missing from run.json if a process was killed
     "calibration.json", "fact_calibration.json", "conformal.json",
     "judgement_correction.json", "report.html", "guises.png",
 )  # fmt: skip
@@ -28,7 +28,7 @@ logger = logging.getLogger("harmonium")
 
 
 def reserve(path: str | Path, overwrite: bool = False) -> Path:
-    """Check before any work is done that a run can be written to this folder."""
+    """Check, before any work is done, that a run can be written to this folder; create its parents."""
     path = Path(path)
     refuse_current_folder(path)
     remove_leftovers(path)
@@ -37,19 +37,19 @@ def reserve(path: str | Path, overwrite: bool = False) -> Path:
             _check_replaceable(path, overwrite)
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HarmoniumError(f"{path.parent}: cannot be made ({error.strerror}); choose another --out") from error
+        raise HarmoniumError(f"{path.parent}: cannot be created ({error.strerror}); choose another --out") from error
     if not os.access(_real(path).parent, os.W_OK):
         raise HarmoniumError(f"{path.parent} cannot be written to; choose another --out")
     return path
 
 
 def refuse_current_folder(path: Path) -> None:
-    """Refuse a run folder that this process, and so the user's shell, is in: they would stay in the one it replaces."""
+    """Refuse the current folder as a run folder: replacing it would leave the user's shell in a deleted folder."""
     with contextlib.suppress(OSError):  # the current folder is gone
         if Path.cwd().is_relative_to(_real(path)):
             raise HarmoniumError(
-                f"{path}: you are in this folder, and a run replaces its folder as a whole; choose another --out, "
-                "or go out of it and name it from there"
+                f"{path}: this is the current folder, and a run replaces its folder as a whole; choose another --out, "
+                "or leave this folder first"
             )
 
 
@@ -77,7 +77,7 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
 
 
 def check_checkpoints(folder: Path) -> None:
-    """Refuse a folder of checkpoints with files that are not ours; our process makes its lock before any other file."""
+    """Refuse a folder of checkpoints with files that training did not write. Its lock is always its first file."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     for name in sorted(names):
         if not CHECKPOINT_FILE.fullmatch(name) or "lock" not in names:
@@ -88,7 +88,7 @@ def check_checkpoints(folder: Path) -> None:
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a folder holds a finished run; one that a killed process had put aside comes back."""
+    """Whether a folder holds a finished run; first restores one that a killed process had put aside."""
     remove_leftovers(path)
     return is_file(path / "run.json")
 
@@ -100,7 +100,7 @@ def is_unfinished(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder; an error names the process that holds it. The system frees locks of dead processes."""
+    """Hold the lock of a run folder; an error names the process that holds it. Locks of dead processes are released."""
     lock = path / UNFINISHED / "lock"
     if lock.exists() and not lock.is_file():
         raise HarmoniumError(f"{lock}: not an ordinary file; remove it")
@@ -126,7 +126,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder itself; a BlockingIOError where another process holds it or has just replaced it."""
+    """Hold the lock of the folder itself; BlockingIOError if another process holds it or has just replaced the folder."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(handle)
@@ -138,7 +138,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
-    """Device and number of a folder, which differ once it is replaced; None where there is none."""
+    """Device and inode of a folder, which change when it is replaced; None if it does not exist."""
     try:
         status = folder.stat()
     except (OSError, ValueError):
@@ -147,7 +147,7 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _lock(handle: int) -> None:
-    """Lock an open file or folder; a BlockingIOError where another process holds the lock."""
+    """Lock an open file or folder; BlockingIOError if another process holds the lock."""
     import fcntl
 
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,7 +157,7 @@ def _lock(handle: int) -> None:
 def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
     """A temporary folder that replaces `path` when the block succeeds, and is removed otherwise.
 
-    Without `overwrite`, a folder with files that another process has put there meanwhile is left alone: an error.
+    Without `overwrite`, it is an error if another process has put files there meanwhile, and these are left alone.
     """
     try:
         remove_leftovers(path)
@@ -166,7 +166,7 @@ def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
         temporary.mkdir()
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-            with contextlib.suppress(OSError):  # where folders cannot be locked, the process id must do
+            with contextlib.suppress(OSError):  # if folders cannot be locked, the process id in the name must suffice
                 stack.enter_context(locked_folder(temporary))
             yield temporary
             sync(temporary)
@@ -183,18 +183,18 @@ def replace_atomically(path: Path, overwrite: bool = True) -> Iterator[Path]:
 
 
 def _real(path: Path) -> Path:
-    """The folder that links lead to: it is replaced, and links stay. Unlike `Path.resolve`, a link to itself is no error."""
+    """The folder that symbolic links lead to, so that links survive its replacement. Tolerates a link to itself."""
     return path if "\0" in str(path) else Path(os.path.realpath(path))
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the temporary folders of `path` that killed processes left; a run that one had put aside comes back.
+    """Remove the temporary folders of `path` that killed processes left; restore a run that one had put aside.
 
     A temporary folder in use is locked, and named after a process that is alive.
     """
     path = _real(path)
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)({re.escape(DRAFT)}|{re.escape(ASIDE)})")
-    with contextlib.suppress(OSError, ValueError):  # the latter for a name that no folder can have
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a name that no folder can have
         for temporary in path.parent.iterdir():
             match = leftover.fullmatch(temporary.name)
             if not match or is_alive(int(match[1])):
@@ -207,7 +207,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def is_alive(process: int) -> bool:
-    """Whether another process has this id; our id on a leftover means it was reused."""
+    """Whether another process with this id is running; a leftover with our own id means that the id was reused."""
     if process == os.getpid():
         return False
     try:
@@ -220,7 +220,7 @@ def is_alive(process: int) -> bool:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Swap two folders; on Linux in one step, so that `second` is always there and whole."""
+    """Swap two folders; on Linux in one step, so that `second` exists and is complete at all times."""
     if sys.platform == "linux":
         rename = getattr(ctypes.CDLL(None), "renameat2", None)
         if rename and not rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):

@@ -13,9 +13,9 @@ from harmonium.runtime.displayed import Displayed, Line, Part, Table, one_line, 
 if TYPE_CHECKING:
     import polars
 
-REPR_ROWS = 3
+REPR_ROWS = 3  # shown in a repr
 DISPLAYED_ROWS = 20  # of a long table
-REPEATED_COLUMNS = ("id", "text", "index")  # which say again what other columns say
+REPEATED_COLUMNS = ("id", "text", "index")  # which repeat other columns and are not displayed
 
 
 class HasJson(Protocol):
@@ -26,7 +26,7 @@ Row = TypeVar("Row", bound=HasJson | dict[str, Any])
 
 
 class Tabular(Displayed):
-    """A result that is a table."""
+    """A result that is a table: a subclass defines `records`, and gets `to_frame` and `to_pandas`."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
@@ -46,21 +46,21 @@ class Tabular(Displayed):
 class ResultList(Tabular, list[Row], Generic[Row]):
     """A list of results (each a dict, or with `to_json`) that is also a table.
 
-    Rows of a class with a static method `table(title, rows)` look as that says, any others as their dicts.
+    If the class of the rows has a static method `table(title, rows)`, that defines the display; else the dicts do.
     """
 
     notes: tuple[object, ...] = ()  # for the user, such as rows that were skipped
 
     def __init__(self, rows: Iterable[Row] = (), title: str = "", index: Any = None) -> None:
         super().__init__(rows)
-        self.title = title  # such as the query that these are the answers to
-        self.index_of_rows = index  # of the pandas frame whose rows these results are about
+        self.title = title  # for example the query that these rows answer
+        self.index_of_rows = index  # of the pandas frame that was passed in, for `to_pandas`
 
     def records(self) -> list[dict[str, Any]]:
         return [row if isinstance(row, dict) else row.to_json() for row in self]
 
     def display(self) -> Iterator[Part]:
-        """The first rows, and how many there are."""
+        """The first rows, and the number of the others."""
         if not self:
             yield Line(f"{self.title}: no rows" if self.title else "no rows")
             return

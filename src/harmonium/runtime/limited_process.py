@@ -1,7 +1,7 @@
-"""Run a reader of untrusted files in another process, with limits on memory, time and output; its death is an error.
+"""Run a reader of untrusted files in another process, with limits on memory, time and output; if it dies, that is an error.
 
 The reader is a generator of messages, each a list of bytes. They come back over a pipe, so that both processes work at
-the same time. Nothing of what comes back is executed.
+the same time. Nothing that comes back is executed.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import ALWAYS_ALLOWED, MAX_RATIO
 
 MEGABYTE = 1 << 20
-COMPRESSION = 20  # times that a compressed text is assumed to be longer, for its limits
-MEMORY_RATIO = 64  # bytes of memory for each byte of a file: names and their index
-SECONDS_PER_MEGABYTE = 3  # usual are 0.05 to 0.3
+ASSUMED_COMPRESSION = 20  # ratio of a compressed file, for its limits
+MEMORY_RATIO = 64  # bytes of memory allowed for each byte of a file: names and their index
+SECONDS_PER_MEGABYTE = 3  # allowed; 0.05 to 0.3 are usual
 BASE_SECONDS = 5
-IDLE_SECONDS = 10  # without an answer or computing
-WALL_RATIO, WALL_SECONDS = 10, 60  # a process may wait for others ten times as long as it computes, and a minute
-STDERR_BYTES = MEGABYTE
+IDLE_SECONDS = 10  # without output or CPU time
+WALL_RATIO, WALL_SECONDS = 10, 60  # limits on elapsed time: a multiple of the CPU time, plus a minute
+STDERR_BYTES = MEGABYTE  # kept for the error message
 DATA, ERROR, END = b"DEZ"
 HEADER = struct.Struct("<BI")  # kind of a message, number of its parts
 ADVICE_ON_FILE = "inspect it, or convert it to another format with a program of your choice"
@@ -38,20 +38,20 @@ ADVICE_ON_FILE = "inspect it, or convert it to another format with a program of 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process that reads a file may use."""
+    """Resources that a process may use to read a file."""
 
     memory: int  # bytes
     seconds: int  # of CPU time
     output: int  # bytes
-    idle: int = IDLE_SECONDS  # without an answer or computing; a server may need longer than a file
+    idle: int = IDLE_SECONDS  # seconds without output or CPU time; servers need longer than files
 
     @classmethod
     def of(cls, paths: Iterable[Path], base_memory: int) -> "Limits":
-        """Limits that a sound file of the size of these is far from."""
+        """Limits for files of this size, far above what valid files need."""
         memory, seconds, output = float(base_memory), float(BASE_SECONDS), ALWAYS_ALLOWED
         for path in paths:
             size = path.stat().st_size
-            text = size * (COMPRESSION if path.suffix in (".gz", ".xz", ".zst", ".parquet") else 1)
+            text = size * (ASSUMED_COMPRESSION if path.suffix in (".gz", ".xz", ".zst", ".parquet") else 1)
             memory += MEMORY_RATIO * text
             seconds += SECONDS_PER_MEGABYTE * text / MEGABYTE
             output += MAX_RATIO * size
@@ -61,7 +61,7 @@ class Limits:
 def stream(
     function: str, arguments: dict[str, Any], limits: Limits, location: str, advice: str = ADVICE_ON_FILE
 ) -> Iterator[list[bytes]]:
-    """The messages that "module:function" yields in another process, when it is called with arguments of JSON types."""
+    """Call a generator, named as "module:function", in another process; yields its messages. Arguments are JSON types."""
     command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments), json.dumps(asdict(limits))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
     with tempfile.TemporaryFile() as errors:
@@ -72,7 +72,7 @@ def stream(
             watch.start()
             try:
                 finished = yield from _receive(watch.read, limits, location, advice)
-                if not finished:  # it closed the pipe, and is about to end
+                if not finished:  # the process closed the pipe, and is about to end
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(IDLE_SECONDS)
             finally:
@@ -86,7 +86,7 @@ def stream(
 
 
 class _Watch(threading.Thread):
-    """Kills a process that takes too long, or that neither computes nor answers: some die of a deadlock."""
+    """Kills a process that takes too long, or that neither computes nor answers, as in a deadlock."""
 
     def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
         super().__init__(daemon=True)
@@ -114,7 +114,7 @@ class _Watch(threading.Thread):
 
 
 def _cpu_time(process: int) -> float:
-    """The CPU time of a process in ticks; where it is not known, as if it were computing."""
+    """The CPU time of a process in ticks; where the system does not report it, a value that always grows."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return float(fields[11]) + float(fields[12])
@@ -139,7 +139,7 @@ def _receive(
         if total > limits.output:
             megabytes = limits.output // MEGABYTE
             raise HarmoniumError(
-                f"{location}: holds more than {megabytes:,} MB, as no graph of its size does; {advice}"
+                f"{location}: holds more than {megabytes:,} MB, which no graph of its size does; {advice}"
             )
         parts = [read(length) for length in lengths]
         if any(len(part) < length for part, length in zip(parts, lengths, strict=True)):
@@ -153,9 +153,9 @@ def _cause(code: int, message: str, limits: Limits) -> str:
     """Why a process died, from its exit code and what it wrote to stderr."""
     last_line = (message.strip().splitlines() or ["no message"])[-1].strip()
     if "MemoryError" in message or "memory allocation" in message or "Cannot allocate memory" in message:
-        return f"reading it takes more than {limits.memory // MEGABYTE:,} MB of memory, as no graph of its size does"
+        return f"reading it takes more than {limits.memory // MEGABYTE:,} MB of memory, which no graph of its size does"
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"reading it takes more than {limits.seconds:,} s or all memory, as no graph of its size does"
+        return f"reading it takes more than {limits.seconds:,} s or all memory, which no graph of its size does"
     if code < 0:
         return f"its reader crashed ({signal.Signals(-code).name}): it is damaged, or nested too deeply"
     return f"its reader failed ({last_line[:300]})"
@@ -198,7 +198,7 @@ def set_limits(limits: Limits) -> None:
             resource.RLIMIT_CORE: (0, 0),
         }
         for kind, (soft, hard) in wanted.items():
-            most = resource.getrlimit(kind)[1]  # which cannot be raised
+            most = resource.getrlimit(kind)[1]  # the hard limit, which cannot be raised
             bounds = [limit if most == resource.RLIM_INFINITY else min(limit, most) for limit in (soft, hard)]
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(kind, (bounds[0], bounds[1]))

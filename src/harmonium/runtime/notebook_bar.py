@@ -1,4 +1,4 @@
-"""A progress bar in a notebook: one line of HTML, replaced as work advances. Anywhere else there is none."""
+"""A progress bar in a notebook: one line of HTML, updated in place. Outside notebooks nothing is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-SECONDS_BETWEEN_UPDATES = 0.2  # between two updates
+SECONDS_BETWEEN_UPDATES = 0.2
 
 
 def in_notebook() -> bool:
@@ -17,7 +17,7 @@ def in_notebook() -> bool:
 
 
 class NotebookBar:
-    """A bar with a text beside it; needs IPython alone."""
+    """A bar with a text beside it; needs only IPython."""
 
     def __init__(self) -> None:
         self.handle: Any = None

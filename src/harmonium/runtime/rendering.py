@@ -1,6 +1,6 @@
 """The parts of a result (displayed.py) as text for a terminal, as plain text and as HTML.
 
-Names come from files of others: none is read as markup, and none can control the terminal.
+Names come from untrusted files: they are never interpreted as markup, and cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harmonium.runtime.untrusted import harmless
 if TYPE_CHECKING:
     from rich.console import Console
 
-STYLES = {  # of text in HTML
+STYLES = {  # style of displayed.py -> CSS
     "bold": "font-weight:bold",
     "dim": "opacity:.7",
     "red": "color:#c62828",
@@ -28,7 +28,7 @@ TEXT_WIDTH = 110  # characters of a line of plain text
 
 
 def print_parts(parts: Iterable[Part], console: Console) -> None:
-    """Print each part as soon as it comes."""
+    """Print each part as soon as it is generated."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -45,7 +45,7 @@ def print_parts(parts: Iterable[Part], console: Console) -> None:
 
 
 def to_text(parts: Iterable[Part]) -> str:
-    """Plain text, such as that of `print(result)`."""
+    """The parts as plain text, for `print(result)`."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -54,12 +54,12 @@ def to_text(parts: Iterable[Part]) -> str:
 
 
 def to_html(parts: Iterable[Part]) -> str:
-    """HTML for a notebook."""
+    """The parts as HTML, for a notebook."""
     return f"<div>{''.join(map(_part_html, parts))}</div>"
 
 
 def cell_text(value: Any) -> str:
-    """A cell of a table: numbers with three decimals, or with thousands separated."""
+    """A cell as text: floats with three decimals, integers with thousands separators."""
     if isinstance(value, Styled):
         return value.text
     if isinstance(value, float):
@@ -68,7 +68,7 @@ def cell_text(value: Any) -> str:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Which columns hold numbers alone."""
+    """Whether each column consists of numbers only."""
     n_columns = range(len(table.columns))
     return [bool(table.rows) and all(isinstance(row[i], int | float) for row in table.rows) for i in n_columns]
 
@@ -125,7 +125,7 @@ def _part_html(part: Part) -> str:
 
 
 def _element(tag: str, text: str, style: str = "", css: str = "") -> str:
-    """An HTML element with text in it, which is escaped."""
+    """An HTML element with escaped text."""
     rules = ";".join(filter(None, [css, *(STYLES[word] for word in style.split() if word in STYLES)]))
     content = html.escape(harmless(text)).replace("\n", "<br>")
     return f'<{tag} style="{rules}">{content}</{tag}>' if rules else f"<{tag}>{content}</{tag}>"

@@ -1,4 +1,4 @@
-"""JSON values read by type hints: anything of another type, out of range or not finite is an error that names its key."""
+"""Read JSON values by type hints: a wrong type, or a number out of range or not finite, is an error that names the key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 T = TypeVar("T")
-LARGEST_INTEGER = 2**63  # for PyTorch's integers
+LARGEST_INTEGER = 2**63  # absolute value, as PyTorch's integers have 64 bits
 JSON_TYPE_NAMES = {
     bool: "true or false",
     int: "a whole number",
@@ -26,11 +26,11 @@ JSON_TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a number."""
+    """Annotation of a number with the range that is allowed."""
 
     least: float = -math.inf
     most: float = math.inf
-    infinite: bool = False  # may the number be infinite
+    infinite: bool = False  # whether infinity is allowed
 
 
 Unbounded = Annotated[float, Range(least=0, infinite=True)]
@@ -42,8 +42,8 @@ Count = Annotated[int, Range(least=0)]
 def read(kind: type[T], value: Any, key: str = "") -> T:
     """A dataclass, or anything else that a type hint describes, from a JSON value.
 
-    Lists, tuples, objects with keys, literals, enumerations, typed dictionaries and unions with None are read as their
-    hints say. Fields of a dataclass may be absent only where they have a default; unknown ones are errors.
+    Supports lists, tuples, dicts, literals, enumerations, typed dictionaries and unions with None. Fields of a dataclass may
+    be absent only if they have a default; unknown fields are errors.
     """
     result: T = _read(kind, value, key)
     return result
@@ -83,7 +83,7 @@ def _read(hint: Any, value: Any, key: str) -> Any:
 
 
 def _typed(hint: Any, value: Any, key: str) -> Any:
-    """The value, if it has this plain type; a whole number may stand for a float, and floats are finite."""
+    """Check that a value has this plain type; a whole number is accepted for a float, and floats must be finite."""
     if hint is float and type(value) is int and abs(value) < LARGEST_INTEGER:
         value = float(value)
     if type(value) is not hint:
@@ -110,7 +110,7 @@ def _read_list(hint: Any, value: Any, key: str) -> list[Any]:
 
 
 def _are_usual(hint: Any, items: list[Any]) -> bool:
-    """Whether these are numbers of the right type in the usual range, which takes little time to see in a long list."""
+    """Whether all items are numbers of the right type in the default range: a fast check for long lists."""
     base, limits = typing.get_args(hint)[:2] if typing.get_origin(hint) is Annotated else (hint, Range())
     if base not in (bool, int, float) or {type(item) for item in items} != {base}:
         return False
@@ -134,7 +134,7 @@ def _read_dict(arguments: tuple[Any, ...], value: Any, key: str) -> dict[Any, An
 
 
 def _read_key(hint: Any, name: str, key: str) -> Any:
-    """A key of an object, which JSON has as text."""
+    """A key of a dict, converted from the text that JSON has."""
     if hint is int:
         if not (name.isascii() and name.isdecimal() and len(name) < 19):
             raise _error(_join(key, name), "named by a whole number", name)

@@ -17,8 +17,8 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime import schema
 from harmonium.runtime.untrusted import open_regular
 
-DRAFT = ".draft"  # suffix of files and folders that are not complete
-LARGEST_MANIFEST = 1 << 28  # bytes
+DRAFT = ".draft"  # suffix of incomplete files and folders
+MAX_MANIFEST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def write(path: Path, content: bytes | Iterable[bytes | memoryview]) -> FileReco
 
 
 def allocate(path: Path, size: int) -> None:
-    """A file that takes up so many bytes of the disk; only its name where the system cannot allocate."""
+    """Create a file of `size` bytes, so that the disk space is reserved; an empty file where that is not supported."""
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate"):
             try:
@@ -71,7 +71,7 @@ def sync(folder: Path) -> None:
 
 
 def sync_files(folder: Path) -> dict[str, FileRecord]:
-    """Flush the files of a folder that another library wrote; returns the record of each folder/file."""
+    """Flush the files of a folder, written by another library; returns folder/file -> its record."""
     records = {}
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as file:
@@ -92,7 +92,7 @@ def file_digest(path: Path) -> str:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -103,7 +103,7 @@ def remove(path: Path) -> None:
 
 
 def verify(path: Path, record: FileRecord) -> Path:
-    """The path, if the file has this size and checksum; only a file of the right size is read."""
+    """Check size and checksum of a file, and return its path; a file of the wrong size is not read."""
     with _open_of_size(path, record) as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != record.sha256:
@@ -112,7 +112,7 @@ def verify(path: Path, record: FileRecord) -> Path:
 
 
 def read_verified(path: Path, record: FileRecord) -> bytes:
-    """The contents of a file, if it has this size and checksum."""
+    """Read a file after checking its size and checksum."""
     with _open_of_size(path, record) as file:
         content = file.read()
     if digest(content) != record.sha256:
@@ -139,12 +139,12 @@ def _changed(path: Path) -> HarmoniumError:
 
 
 def to_json(value: Any, errors: str = "strict") -> bytes:
-    """JSON, with dataclasses as objects and undefined numbers (NaN), which JSON does not have, as null."""
+    """Encode a value as JSON: dataclasses become objects, and NaN, which JSON lacks, becomes null."""
     return (json.dumps(plain(value), indent=1, ensure_ascii=False) + "\n").encode(errors=errors)
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold of a value: dataclasses become objects, NaN becomes null."""
+    """A value reduced to JSON types: dataclasses become objects, NaN becomes null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, dict):
@@ -163,8 +163,8 @@ def read_manifest(path: Path, format: int) -> dict[str, Any]:
     """Read what `manifest_bytes` wrote, if it has this format number and its checksum is right."""
     try:
         with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_MANIFEST:
-                raise HarmoniumError(f"{path}: damaged (too large a file); restore it or train again")
+            if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
+                raise HarmoniumError(f"{path}: damaged (too large); restore it or train again")
             manifest = json.loads(file.read())
     except OSError as error:
         raise HarmoniumError(f"{path}: {error.strerror or error}; the run folder is incomplete") from error
@@ -185,7 +185,7 @@ def read_manifest(path: Path, format: int) -> dict[str, Any]:
 
 
 def manifest_files(path: Path) -> dict[str, set[str]]:
-    """File -> its possible sha256, of the files beside a manifest of any format; none if it is damaged or not ours."""
+    """File -> possible sha256 sums, for files listed in a manifest of any format; empty if it is damaged or not ours."""
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else {}
         if content.pop("sha256") != digest(to_json(content, errors="replace")):
@@ -193,7 +193,7 @@ def manifest_files(path: Path) -> dict[str, set[str]]:
         files: dict[str, set[str]] = {}
         for part in (content["files"], content.get("replaced", {})):
             for name, record in part.items():
-                if Path(name).name == name:  # a path could lead out of the folder
+                if Path(name).name == name:  # a path could escape the folder
                     files.setdefault(name, set()).add(record if isinstance(record, str) else record["sha256"])
         return files
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
@@ -204,12 +204,12 @@ def manifest_files(path: Path) -> dict[str, set[str]]:
 
 
 def cache_folder() -> Path:
-    """Where downloaded datasets and the binary form of graphs are kept."""
+    """The folder of downloaded datasets and cached graphs."""
     return Path(os.environ.get("HARMONIUM_CACHE") or Path.home() / ".cache" / "harmonium")
 
 
 def temporary_folder() -> Path | None:
-    """Where large temporary files go: the cache, which lies on a disk; None for the system's default."""
+    """The folder of large temporary files: the cache, as /tmp may be in memory; None for the system's default."""
     with contextlib.suppress(OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
         if os.access(cache_folder(), os.W_OK):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from harmonium.runtime import storage
 
-MAPPED = 1 << 26  # bytes from which a file is memory-mapped; smaller ones may be replaced while they are in use
-PART = 1 << 24  # bytes written at a time
+MIN_MAPPED_BYTES = 1 << 26  # of a file that is memory-mapped; smaller ones may be replaced while they are in use
+BYTES_PER_PART = 1 << 24  # written at a time
 DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
@@ -21,12 +21,12 @@ DTYPES = {
 
 
 def parts(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Iterator[bytes | memoryview]:
-    """The contents of a file, the same for equal tensors; at most one tensor of another device is copied at a time."""
+    """The contents of a file in parts; equal tensors give equal bytes. Tensors of other devices are copied one at a time."""
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
     yield _header(tensors, names, metadata)
     for tensor in (tensors[name] for name in names if tensors[name].numel()):
         numbers = tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,))
-        for part in numbers.view(torch.uint8).split(PART):
+        for part in numbers.view(torch.uint8).split(BYTES_PER_PART):
             yield part.numpy().data
 
 
@@ -44,8 +44,8 @@ def _header(tensors: Mapping[str, Tensor], names: list[str], metadata: Mapping[s
 
 
 def set_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy: on the same device or, if large, in an unnamed file that takes no memory until it is read."""
-    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) >= MAPPED:
+    """Copies of tensors, on the same device or, if large, in an unnamed file that takes no memory until it is read."""
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) >= MIN_MAPPED_BYTES:
         with suppress(OSError), tempfile.NamedTemporaryFile(dir=storage.temporary_folder()) as file:
             file.writelines(parts(tensors))
             file.flush()
@@ -54,10 +54,10 @@ def set_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata; tensors of a large file are private views of it (copy on write)."""
+    """Read the tensors and the metadata. Tensors of a large file are memory-mapped, copy on write."""
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = file.metadata() or {}
-    if path.stat().st_size < MAPPED:
+    if path.stat().st_size < MIN_MAPPED_BYTES:
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     return tensors, metadata

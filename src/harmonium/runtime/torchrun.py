@@ -1,4 +1,4 @@
-"""What torchrun's environment variables say about this process; readable before torch is imported."""
+"""Rank and number of processes from the environment variables of torchrun; does not need torch."""
 
 import os
 

@@ -13,7 +13,7 @@ PICKLE_SUFFIXES = ("pkl", "pickle", "pt", "pth", "bin", "ckpt", "joblib", "npy",
 PICKLE_START = re.compile(rb"\x80[\x02-\x05](c|[\x8a\x95}\]\(KXq])|c\w[\w.]*\n\w+\n|\x93NUMPY")
 ZIP_START = b"PK\x03\x04"  # torch.save writes a zip with a pickle in it
 CONTROL_CHARACTERS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-MAX_MESSAGE = 2000  # characters
+MAX_MESSAGE_LENGTH = 2000  # characters
 MAX_RATIO, ALWAYS_ALLOWED = 300, 1 << 26  # a file may unpack to 300 times its size, or to 64 MiB
 MAX_TEXT = 1 << 20  # bytes of a file of settings
 FILE_KINDS = {
@@ -28,13 +28,13 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 
 def exists_as_file(path: Path) -> bool:
-    """Whether a regular file has this name; what else has it, such as a pipe or a broken link, is an error, not absent."""
+    """Whether a regular file has this name; anything else of that name, such as a pipe or a broken link, is an error."""
     if is_file(path):
         return True
     if is_folder(path) or is_neither(path):
         raise not_regular(path)
     if os.path.lexists(path):
-        raise HarmoniumError(f"{path}: a link to a file that is not there; restore the file or remove the link")
+        raise HarmoniumError(f"{path}: a link to a file that does not exist; restore the file or remove the link")
     return False
 
 
@@ -43,7 +43,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def is_neither(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names something else: a pipe, socket or device."""
+    """Whether a path names neither a file nor a folder: a pipe, socket or device."""
     return bool(_mode(path)) and not is_file(path) and not is_folder(path)
 
 
@@ -55,8 +55,8 @@ def _mode(path: str | os.PathLike[str]) -> int:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read; a folder, pipe, socket or device is refused, without waiting for what it might say."""
-    if is_folder(path) or is_neither(path):  # of which some could not even be opened
+    """Open a file for reading; a folder, pipe, socket or device is refused without blocking on it."""
+    if is_folder(path) or is_neither(path):  # opening some of them fails or has effects
         raise not_regular(path)
     if "\0" in str(path):
         raise HarmoniumError(f"{path}: no file has such a name")
@@ -68,7 +68,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def not_regular(path: Path) -> HarmoniumError:
-    """The error for a path that is no regular file."""
+    """The error for a path that is not a regular file."""
     return HarmoniumError(f"{path}: is {_kind(path)}, and only files are read; save its contents in a file")
 
 
@@ -77,7 +77,7 @@ def _kind(path: Path) -> str:
 
 
 def check_output_file(path: Path) -> None:
-    """Refuse to write where something else than a regular file is; a name that is too long is an OSError."""
+    """Refuse to replace anything but a regular file. A name that is too long raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise HarmoniumError(f"{path}: is {_kind(path)}, which is not replaced; choose another name")
@@ -93,7 +93,7 @@ def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
 
 
 def refuse_pickle(path: Path, start: bytes | None = None) -> None:
-    """Raise an error for a pickle, by its name or its first bytes (default: read from the file); it is never loaded."""
+    """Raise an error for a pickle, known by its name or first bytes (default: read from the file); it is never loaded."""
     if start is None:
         with contextlib.suppress(OSError), open_regular(path) as file:
             start = file.read(64)
@@ -102,7 +102,7 @@ def refuse_pickle(path: Path, start: bytes | None = None) -> None:
     if PICKLE_START.match(start) or suffix in PICKLE_SUFFIXES:
         kind = "a pickle, which can run code when read"
     elif start.startswith(ZIP_START):
-        kind = "a zip archive, as torch.save puts around a pickle"
+        kind = "a zip archive, in which torch.save wraps a pickle"
     else:
         return
     raise HarmoniumError(
@@ -111,11 +111,11 @@ def refuse_pickle(path: Path, start: bytes | None = None) -> None:
 
 
 def harmless(text: str) -> str:
-    """Text for a terminal: control characters and changes of writing direction are escaped."""
+    """Text that is safe to print: control characters and changes of writing direction are escaped."""
     return CONTROL_CHARACTERS.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def one_message(text: str) -> str:
-    """An error message in one line of limited length."""
-    text = harmless(" ".join(text.splitlines()))
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE // 2]} ... {text[-MAX_MESSAGE // 2 :]}"
+    """An error message as one line of limited length."""
+    text, half = harmless(" ".join(text.splitlines())), MAX_MESSAGE_LENGTH // 2
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:half]} ... {text[-half:]}"

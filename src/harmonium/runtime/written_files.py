@@ -1,4 +1,4 @@
-"""Files for other programs in a folder: a manifest says which of them this program wrote, and no other is ever replaced."""
+"""Write files for other programs into a folder. A manifest records them, and no file of anyone else is replaced."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime import storage
 from harmonium.runtime.folders import is_alive
 
-MANIFEST, FORMAT = "harmonium.json", 1
+MANIFEST, MANIFEST_FORMAT = "harmonium.json", 1
 DRAFT = re.compile(r"\.harmonium-(\d+)\.draft")
 
 
 def written_files(folder: Path) -> dict[str, str]:
-    """File -> sha256 of those that an earlier `replace_files` wrote and nobody changed since; the manifest is one."""
+    """File -> sha256, for files that an earlier `replace_files` wrote and nobody changed since, including the manifest."""
     known = storage.manifest_files(folder / MANIFEST)
     files = {name: storage.file_digest(folder / name) for name in known if (folder / name).is_file()}
     files = {name: checksum for name, checksum in files.items() if checksum in known[name]}
@@ -25,7 +25,7 @@ def written_files(folder: Path) -> dict[str, str]:
 
 
 def check_replaceable(folder: Path, in_the_way: Callable[[str], object]) -> None:
-    """Refuse, before any work is done, a folder that has a file of someone else where one would be written."""
+    """Refuse a folder, before any work is done, if writing to it would replace a file of someone else."""
     ours = written_files(folder)
     for file in sorted(folder.iterdir()):
         if (file.name == MANIFEST or in_the_way(file.name)) and file.name not in ours:
@@ -34,9 +34,9 @@ def check_replaceable(folder: Path, in_the_way: Callable[[str], object]) -> None
 
 @contextlib.contextmanager
 def replace_files(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files replace those that an earlier call wrote into `folder`; all others stay.
+    """A temporary folder whose files replace those that an earlier call wrote into `folder`; all other files stay.
 
-    After a kill at any moment the manifest still knows the files of both calls.
+    If the process is killed at any moment, the manifest lists the files of both calls.
     """
     is_new = not folder.exists()
     try:
@@ -50,7 +50,7 @@ def replace_files(folder: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             if is_new:
-                with contextlib.suppress(OSError):  # it is not empty, as writing succeeded
+                with contextlib.suppress(OSError):  # not empty after success
                     folder.rmdir()
     except OSError as error:
         raise HarmoniumError(f"{folder}: cannot be written ({error.strerror or error})") from error
@@ -65,7 +65,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _move(temporary: Path, folder: Path) -> None:
-    """Move new files to their names, after the last check that only our own are replaced."""
+    """Move the new files into the folder, after a last check that only files of ours are replaced."""
     files = {Path(name).name: record.sha256 for name, record in storage.sync_files(temporary).items()}
     earlier = written_files(folder)
     for name in sorted({*files, MANIFEST}):
@@ -81,7 +81,7 @@ def _move(temporary: Path, folder: Path) -> None:
 
 
 def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    storage.write(folder / MANIFEST, storage.manifest_bytes({"format": FORMAT} | content))
+    storage.write(folder / MANIFEST, storage.manifest_bytes({"format": MANIFEST_FORMAT} | content))
 
 
 def _refusal(file: Path) -> HarmoniumError:

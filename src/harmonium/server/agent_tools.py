@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from harmonium.analysis.similar import similar
 from harmonium.answers.contradictions import Contradiction
 from harmonium.answers.fact_check import check_facts, supporting
 from harmonium.answers.open_run import OpenRun, open_run
@@ -27,6 +28,8 @@ from harmonium.server.agent_results import (
     MissingFacts,
     RatedFact,
     Rival,
+    SimilarEntitiesResult,
+    SimilarEntity,
     Support,
     UnknownNameResult,
 )
@@ -47,6 +50,10 @@ Head = Annotated[str, Field(description="Name of the head entity (the subject)."
 Relation = Annotated[str, Field(description="Name of the relation; the server's instructions list them.")]
 Tail = Annotated[str, Field(description="Name of the tail entity (the object).")]
 Entity = Annotated[str, Field(description="Name of an entity.")]
+RoleRelation = Annotated[
+    str | None, Field(description="Relation of the fact in which it is looked at; default: in general.")
+]
+RoleTail = Annotated[str | None, Field(description="Tail of that fact.")]
 Limit = Annotated[int, Field(description="Number of results.", ge=1, le=50)]
 
 
@@ -80,7 +87,7 @@ class AgentTools:
 
     @property
     def all(self) -> list[Callable[..., BaseModel]]:
-        return [self.check_fact, self.missing_facts, self.explain_fact]
+        return [self.check_fact, self.missing_facts, self.similar_entities, self.explain_fact]
 
     def prepare(self) -> None:
         """Open the run and fit its probabilities, so that the first answer does not wait for it."""
@@ -123,6 +130,20 @@ class AgentTools:
                 for name, fact, reason in zip(names, found.facts, reasons, strict=True)
             ]
             return MissingFacts(entity=found.entity.name, facts=rated)
+
+    def similar_entities(
+        self, entity: Entity, relation: RoleRelation = None, tail: RoleTail = None, limit: Limit = 10
+    ) -> SimilarEntitiesResult:
+        """List the entities most like one: in general, or, with a relation and a tail, as the head of that fact."""
+        with self.lock:
+            found = similar(self.opened, entity, relation, tail, top=limit)
+        return SimilarEntitiesResult(
+            entity=found.entity,
+            role=None if found.role is None else " ".join(found.role),
+            entities=[
+                SimilarEntity(name=each.name, similarity=each.similarity, shares=list(each.shared)) for each in found
+            ],
+        )
 
     def explain_fact(self, head: Head, relation: Relation, tail: Tail) -> FactExplanation:
         """Explain why a fact is likely or not: evidence, the best other candidates for its tail, and what decides."""

@@ -40,16 +40,20 @@ from harmonium.server.results import (
 from harmonium.server.run_update import RunUpdate
 from harmonium.version import __version__
 
-QUICK_THREADS, SLOW_THREADS = 4, 2  # two slow ones: with one, explanations would starve beside the quick ones
+QUICK_THREADS, SLOW_THREADS = 4, 2  # with a single slow one, explanations would starve beside quick queries
 REVIEW_THREADS = 2
-MOST_RUNS = 20
-LONGEST_NAME = 1500  # characters
-MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the files of the page, by suffix
+MAX_RUNS = 20  # served at once
+MAX_NAME_LENGTH = 1500  # characters
+MEDIA_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+}  # suffix of a file of the page -> media type
 T = TypeVar("T")
 
 
 class Workers:
-    """The runs, and threads that answer queries, first come, first served; slow queries have threads of their own."""
+    """The runs, and the threads that answer queries in order of arrival; slow queries have separate threads."""
 
     def __init__(self, explorers: Sequence[Explorer]) -> None:
         self.explorers = list(explorers)
@@ -57,15 +61,15 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class AskedRun:
-    """The run that a request asks, and the threads that answer it."""
+class RequestedRun:
+    """The run that a request is for, and the threads that answer it."""
 
     explorer: Explorer
     workers: Workers
     review: Review | None  # if the run is reviewed
 
     def without_rejected(self, list_name: str, query: Callable[..., T], *arguments: Any) -> T:
-        """The result of a query, without the predictions that reviewers rejected since the model was made."""
+        """The result of a query, without predictions that reviewers have rejected since the model was trained."""
         result = query(*arguments)
         rejected = set() if self.review is None else self.review.rejected()
         if not rejected:
@@ -82,19 +86,19 @@ async def _workers(request: Request) -> Workers:
     return cast(Workers, request.app.state.workers)
 
 
-async def _asked_run(
+async def _requested_run(
     request: Request,
-    run: Annotated[int, Query(ge=0, lt=MOST_RUNS, description="Number of the run, as listed by /api/v1/runs.")] = 0,
-) -> AskedRun:
+    run: Annotated[int, Query(ge=0, lt=MAX_RUNS, description="Number of the run, as listed by /api/v1/runs.")] = 0,
+) -> RequestedRun:
     workers = await _workers(request)
     if run >= len(workers.explorers):
         raise UnknownName(f"no run {run}: the last one is {len(workers.explorers) - 1}", str(run), [])
     desk = request.app.state.review
-    return AskedRun(workers.explorers[run], workers, None if desk is None else desk.review)
+    return RequestedRun(workers.explorers[run], workers, None if desk is None else desk.review)
 
 
-Pool = Annotated[AskedRun, Depends(_asked_run)]
-Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME, description="A name or an identifier.")]
+Pool = Annotated[RequestedRun, Depends(_requested_run)]
+Name = Annotated[str, Query(min_length=1, max_length=MAX_NAME_LENGTH, description="A name or an identifier.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 WRONG: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "A name that is not in the graph, or a run that is not served."},
@@ -109,7 +113,7 @@ router = APIRouter(prefix="/api/v1", responses=WRONG)
 
 @router.get("/runs")
 async def runs(request: Request, workers: Annotated[Workers, Depends(_workers)]) -> list[RunSummary]:
-    """The runs that are served; every other query takes the number of one, or asks the first."""
+    """The runs that are served. All other queries take the number of a run; default: the first."""
     is_reviewed = request.app.state.review is not None
     return [explorer.summary(number, is_reviewed) for number, explorer in enumerate(workers.explorers)]
 
@@ -123,27 +127,29 @@ async def info(pool: Pool) -> dict[str, Any]:
 @router.get("/search")
 async def search(
     pool: Pool,
-    q: Annotated[str, Query(max_length=200, description="The beginning of a name, or something like it.")] = "",
+    q: Annotated[str, Query(max_length=200, description="The beginning of a name, or a similar name.")] = "",
     kind: Literal["entity", "relation"] = "entity",
     limit: Limit = 10,
     relation: Annotated[
         str | None,
-        Query(min_length=1, max_length=LONGEST_NAME, description="Only entities in a fact of this relation."),
+        Query(min_length=1, max_length=MAX_NAME_LENGTH, description="Only entities in a fact of this relation."),
     ] = None,
     slot: Annotated[Literal["head", "tail"] | None, Query(description="In this slot of the relation.")] = None,
     type: Annotated[
         str | None,
-        Query(min_length=1, max_length=LONGEST_NAME, description="Only entities of this type, as the graph states it."),
+        Query(
+            min_length=1, max_length=MAX_NAME_LENGTH, description="Only entities of this type, as the graph states it."
+        ),
     ] = None,
 ) -> list[Match]:
-    """Entities or relations by name: beginnings first, then parts, then similar names."""
+    """Entities or relations by name: names that begin with the text, then names that contain it, then similar names."""
     wanted = relation, None if slot is None else Slot(slot), type
     return await pool.run(pool.explorer.search, q, kind, limit, *wanted)
 
 
 @router.get("/relations")
 async def relations(pool: Pool, limit: Annotated[int, Query(ge=1, le=2000)] = 500) -> list[RelationSummary]:
-    """The relations, those with most facts first, with examples of their heads and tails."""
+    """The relations in descending order of facts, with examples of their heads and tails."""
     return (await pool.run(lambda: pool.explorer.relation_summaries))[:limit]
 
 
@@ -167,7 +173,7 @@ async def facts(
 
 @router.get("/fact")
 async def fact(pool: Pool, head: Name, relation: Name, tail: Name) -> Prediction:
-    """One fact: whether it is known, its score, its probability if it is not, and a reason in words."""
+    """One fact: whether it is known, its score, its probability if it is not known, and a reason in words."""
     return await pool.run(pool.explorer.fact, head, relation, tail)
 
 
@@ -181,9 +187,9 @@ async def neighbourhood(pool: Pool, entity: Name, limit: Annotated[int, Query(ge
 async def missing(
     pool: Pool, relation: Name | None = None, limit: Annotated[int, Query(ge=1, le=50)] = 12
 ) -> MissingFactList:
-    """Facts that the graph lacks, with reasons: the most probable of a relation, or a choice of those of all relations.
+    """Facts that the graph lacks, with reasons: the most probable ones of a relation, or a selection from all relations.
 
-    Computed when first asked for, in limited time; large relations may be left out.
+    Computed on the first request, in limited time; large relations may be left out.
     """
     return await pool.run(pool.without_rejected, "facts", pool.explorer.missing, relation, limit, slow=True)
 
@@ -212,7 +218,7 @@ async def answers(
 ) -> Answers:
     """The best answers to a query: give exactly two of head, relation and tail.
 
-    In descending order of score; those of a symmetric relation, which have one probability in both directions, by that.
+    In descending order of score; for a symmetric relation, of probability, which is equal in both directions.
     """
     query = head, relation, tail, limit, new_only, typed
     return await pool.run(pool.without_rejected, "answers", pool.explorer.answers, *query)
@@ -231,7 +237,7 @@ async def neighbours(
         float | None, Query(alias="lambda", description="Another lambda with the trained W; 'inf' is allowed.")
     ] = None,
 ) -> GuiseView:
-    """The entities nearest to one in the guise that a fact gives it, by composed vector and by token."""
+    """The entities nearest to an entity in the guise that a fact gives it, by composed vector and by token."""
     return await pool.run(pool.explorer.guise, head, relation, tail, Slot(slot), limit, typed, faithfulness)
 
 
@@ -242,7 +248,7 @@ async def explain(
     relation: Name,
     tail: Name,
     limit: Annotated[int, Query(ge=1, le=10)] = 5,
-    details: Annotated[bool, Query(description="Also how the score comes about")] = False,
+    details: Annotated[bool, Query(description="Also show how the score is computed")] = False,
 ) -> dict[str, Any]:
     """Why a fact is an answer: evidence in words, and the training facts without which it would not be one."""
     return await pool.run(pool.explorer.explain, head, relation, tail, limit, details, slow=True)
@@ -272,7 +278,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
         parts = [f"{'.'.join(map(str, part['loc'][1:]))}: {part['msg']}" for part in error.errors()]
         status, problem = 422, Problem(error="; ".join(parts))
     elif isinstance(error, HTTPException):
-        status, headers = error.status_code, error.headers  # with the methods that are allowed
+        status, headers = error.status_code, error.headers  # they list the allowed methods
         problem = Problem(error=f"{error.detail}; the API is described at /api/v1/openapi.json")
     return Response(problem.model_dump_json(), status, headers, media_type="application/json")
 
@@ -286,8 +292,8 @@ def _without_path(message: str, desk: review_api.ReviewDesk | None) -> str:
 def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> FastAPI:
     """The application; the files of the page are read now, so no request reaches the file system.
 
-    With a `review` of the first run, reviewers can judge facts and update that run by them, into another folder; otherwise
-    nothing can be changed.
+    With a `review` of the first run, reviewers can judge facts and update the run, into another folder; otherwise nothing
+    can be changed.
     """
 
     updates = RunUpdate()
@@ -297,7 +303,7 @@ def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> Fa
         yield
         if review is not None:
             updates.stop()
-            review.store.close()  # so that the file is complete without its log
+            review.store.close()  # merges the write-ahead log into the file
 
     app = FastAPI(
         lifespan=lifespan,
@@ -305,7 +311,7 @@ def build_app(explorers: Sequence[Explorer], review: Review | None = None) -> Fa
         version=__version__,
         description="Facts, predictions, guises and maps of runs.",
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # both load scripts from other servers
+        docs_url=None,  # both pages load scripts from other servers
         redoc_url=None,
     )
     app.state.workers, app.state.review = Workers(explorers), None

@@ -11,6 +11,7 @@ import torch
 
 from harmonium.analysis.explain import Explainer
 from harmonium.analysis.info import info
+from harmonium.answers.calibration.completeness import completeness_of
 from harmonium.answers.candidate_facts import OTHER
 from harmonium.answers.complete import find_missing
 from harmonium.answers.contradictions import with_contradictions
@@ -19,6 +20,7 @@ from harmonium.answers.predict import answer
 from harmonium.answers.prediction import optional_floats
 from harmonium.answers.query import ask
 from harmonium.answers.reasons import find_reasons
+from harmonium.answers.tokens import FAITHFULNESS
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
@@ -29,7 +31,7 @@ from harmonium.server.maps import entity_map, guise_points, links_between
 from harmonium.server.missing import MissingFactSearch
 from harmonium.server.name_search import GraphNames, NameIndex
 from harmonium.server.neighbourhood import Neighbourhoods, similarity
-from harmonium.server.prepared import LambdaFamily, PreparedGuise
+from harmonium.server.prepared import LambdaFamily, PreparedGuise, range_of_truth
 from harmonium.server.relations import entities_with, stated_types, summarise_relations
 from harmonium.server.results import (
     Answers,
@@ -82,7 +84,7 @@ class Explorer:
     @cached_property
     def lambdas(self) -> LambdaFamily | None:
         """The model at other values of lambda; None for a plain model."""
-        form = self.run.model.form
+        form = self.opened.model.form
         return LambdaFamily(form, self.opened.vectors) if isinstance(form, Harmony) else None
 
     @cached_property
@@ -129,7 +131,8 @@ class Explorer:
 
     @cached_property
     def relation_summaries(self) -> list[RelationSummary]:
-        return summarise_relations(self.graph, self.names, self.opened.traits)
+        complete = {row["relation"]: row["text"] for row in completeness_of(self.opened)}
+        return summarise_relations(self.graph, self.names, self.opened.traits, complete)
 
     @property
     def name(self) -> str:
@@ -283,23 +286,26 @@ class Explorer:
     def guise(
         self, head: str, relation: str, tail: str, slot: Slot, count: int, typed: bool, faithfulness: float | None
     ) -> GuiseView:
-        """Neighbours of an entity in one fact by composed vector and by token, at any lambda that W allows."""
-        triple, scorer, harmony, allowed = self.names.triple(head, relation, tail), self.opened.vectors, None, None
-        if self.lambdas:
+        """Neighbours of an entity in one fact by composed vector and by token, at any lambda that tokens allow."""
+        triple, scorer, space = self.names.triple(head, relation, tail), self.opened.vectors, None
+        if self.lambdas is None:
+            faithfulness = FAITHFULNESS if faithfulness is None else faithfulness
+            space, allowed = self.opened.tokens, range_of_truth(faithfulness)
+        else:
             faithfulness = self.lambdas.harmony.faithfulness if faithfulness is None else faithfulness
             allowed = self.lambdas.range(faithfulness)
             harmony, scorer = self.lambdas.at(faithfulness)
-        elif faithfulness is not None:
-            _ = self.run.model.harmony  # an error: a plain model has none
-        guise = PreparedGuise(self.run.model, self.graph, triple, slot, typed, prepared=scorer)
-        composed = guise.composed
-        tokens = None if harmony is None else composed @ harmony.token_map()
+        guise = PreparedGuise(self.opened.model, self.graph, triple, slot, typed, space, faithfulness, prepared=scorer)
+        if space is None:
+            composed, tokens = guise.composed, guise.composed @ harmony.token_map()
+        else:
+            composed, tokens = guise.spaces.values()
         return GuiseView(
             Fact(*self.names.of(triple.to_rows()[0].tolist()), self.graph.splits_of(triple)[0]),
             slot,
             guise.ranks(triple[slot])[0],
             guise.nearest(composed, count),
-            [] if tokens is None else guise.nearest(tokens, count),
+            guise.nearest(tokens, count),
             allowed,
             guise_points(guise, self.entities, composed, tokens),
             len(guise.candidates) - 1,

@@ -14,20 +14,20 @@ from harmonium.server.results import Prediction
 
 @dataclass(frozen=True, eq=False)
 class FactRatings:
-    """Rates facts as the search for missing facts does."""
+    """Probabilities of facts, computed as in the search for missing facts."""
 
     opened: OpenRun
     names: GraphNames
 
     def probability(self, head: int, relation: int, tail: int) -> float | None:
-        """That of a fact, the one that `predict` and `score` state; None for a known fact, or without a calibration."""
+        """The probability of a fact, as in `predict` and `score`; None for a known fact, or without a calibration."""
         triple = Triples.from_rows([[head, relation, tail]])
         if self.opened.known(Slot.TAIL).contain(triple).any():
             return None
         return optional_floats(self.opened.probabilities(triple), 1)[0]
 
     def links_between(self, first: int, second: int, count: int) -> list[Prediction]:
-        """The most probable facts between two entities that the graph lacks; symmetric ones with the first as the head."""
+        """The most probable facts between two entities that the graph lacks; `first` is the head if symmetric."""
         predictions = []
         for head, tail in ((first, second), (second, first)):
             for relation in self.opened.search().relations_of(Slot.HEAD, head):

@@ -73,16 +73,13 @@ def links_between(graph: Graph, entities: Tensor, limit: int) -> list[tuple[int,
     return [(first, second) for first, second in pairs[sample].tolist()]
 
 
-def guise_points(guise: Guise, names: NameIndex, composed: Tensor, tokens: Tensor | None) -> list[GuisePoint]:
+def guise_points(guise: Guise, names: NameIndex, composed: Tensor, tokens: Tensor) -> list[GuisePoint]:
     """The nearest entities of a guise in two planes; that of tokens is rotated to match that of composed vectors."""
-    vectors = composed if tokens is None else tokens
-    near = (vectors - vectors[guise.is_entity]).norm(dim=-1).argsort()[:MOST_GUISE_POINTS].sort().values
+    near = (tokens - tokens[guise.is_entity]).norm(dim=-1).argsort()[:MOST_GUISE_POINTS].sort().values
     plane, _ = principal_plane(composed[near])
-    token_points: list[tuple[float, float] | None] = [None] * len(near)
-    if tokens is not None:
-        token_plane, _ = principal_plane(tokens[near])
-        left, _, right = torch.linalg.svd(token_plane.T @ plane)
-        token_points = [*rounded(token_plane @ (left @ right))]
+    token_plane, _ = principal_plane(tokens[near])
+    left, _, right = torch.linalg.svd(token_plane.T @ plane)
+    token_points = rounded(token_plane @ (left @ right))
     points = []
     for position, point, token in zip(near.tolist(), rounded(plane), token_points, strict=True):
         named = names.named(int(guise.candidates[position]))

@@ -14,18 +14,18 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 from harmonium.server.results import Match, Named, UnknownName
 
-SIMILARITY = 60  # of 100, below which a name is not suggested
-LONGEST_PATTERN = 200  # characters of a name for which similar ones are searched: the time grows with them
+MIN_SIMILARITY = 60  # of 100, for a name to be suggested
+MAX_PATTERN_LENGTH = 200  # characters for which similar names are searched: time grows with the length
 
 
 def plain(text: str) -> str:
-    """Lower case, without accents and double spaces."""
+    """A name in lower case, without accents and repeated spaces."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     return " ".join("".join(letter for letter in letters if not unicodedata.combining(letter)).split())
 
 
 class NameIndex:
-    """A vocabulary to search in; `counts` (n,) are the facts that mention each name."""
+    """A vocabulary to search; `counts` (n,) has the number of facts of each name, by which matches are sorted."""
 
     def __init__(self, vocabulary: Vocabulary, counts: Tensor) -> None:
         self.vocabulary = vocabulary
@@ -34,7 +34,7 @@ class NameIndex:
 
     @cached_property
     def by_count(self) -> list[int]:
-        """All ids, those with most facts first."""
+        """All ids in descending order of facts."""
         return list(torch.tensor(self.counts).argsort(descending=True, stable=True).tolist())
 
     def named(self, index: int) -> Named:
@@ -46,12 +46,12 @@ class NameIndex:
         if name in self.vocabulary:
             try:
                 return self.vocabulary.index(name)
-            except HarmoniumError as error:  # several have that name
+            except HarmoniumError as error:  # ambiguous
                 message = str(error)
-        raise UnknownName(message, name, self.search(name[:LONGEST_PATTERN], 5))
+        raise UnknownName(message, name, self.search(name[:MAX_PATTERN_LENGTH], 5))
 
     def search(self, text: str, limit: int, among: Sequence[int] | None = None) -> list[Match]:
-        """Names that start with the text, then names with a word that does, then any part, then similar ones."""
+        """Names that begin with the text, then names with such a word, then names that contain it, then similar names."""
         pattern, matches = plain(text), []
         names = {index: self.plain_names[index] for index in (range(len(self.plain_names)) if among is None else among)}
         for index, name in names.items():
@@ -62,14 +62,14 @@ class NameIndex:
                 matches.append((order, -self.counts[index], len(name), index))
         best = [index for *_, index in sorted(matches)[:limit]]
         if len(best) < limit:
-            similar = process.extract(pattern, names, scorer=fuzz.WRatio, limit=limit, score_cutoff=SIMILARITY)
+            similar = process.extract(pattern, names, scorer=fuzz.WRatio, limit=limit, score_cutoff=MIN_SIMILARITY)
             best += [index for *_, index in similar if index not in best]
         return [Match(self.vocabulary.ids[i], self.vocabulary.name(i), self.counts[i]) for i in best[:limit]]
 
 
 @dataclass(frozen=True, eq=False)
 class GraphNames:
-    """The names of a graph."""
+    """The names of the entities and relations of a graph."""
 
     entities: NameIndex
     relations: NameIndex

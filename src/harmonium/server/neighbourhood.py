@@ -17,7 +17,7 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.server.name_search import GraphNames
 from harmonium.server.results import Fact, RelationGroup, Role, Roles
 
-MOST_ROLES = 200  # listed for each part of a comparison
+MAX_ROLES = 200  # listed in each part of a comparison
 RoleKey = tuple[int, Slot, int]  # relation, slot of the entity, other entity
 
 
@@ -50,7 +50,7 @@ class Neighbourhoods:
         return positions if relation is None else positions[self.graph.facts().relation[positions] == relation]
 
     def groups(self, entity: int, limit: int) -> list[RelationGroup]:
-        """The facts by relation and slot, the largest group last; `limit` of each, with the most connected entities."""
+        """The facts of an entity by relation and slot, largest group last; each with its `limit` most connected entities."""
         by_group: dict[tuple[int, Slot], list[int]] = {}
         for relation, slot, other in self.roles(entity):
             by_group.setdefault((relation, slot), []).append(other)
@@ -63,7 +63,7 @@ class Neighbourhoods:
         return groups
 
     def roles(self, entity: int) -> dict[RoleKey, None]:
-        """What is known of an entity, in the order of the facts; a symmetric relation has one slot."""
+        """Roles of an entity (relation, slot, other entity) in the order of its facts; symmetric relations have one slot."""
         keys: dict[RoleKey, None] = {}
         for head, relation, tail in self.graph.facts()[self.positions(entity, None)].to_rows().tolist():
             if head == entity or self.traits.symmetric[relation]:
@@ -73,7 +73,7 @@ class Neighbourhoods:
         return keys
 
     def facts(self, triples: Triples) -> list[Fact]:
-        """Triples by name, with their splits; of a symmetric relation that of either direction."""
+        """Triples by name, with their splits; a fact of a symmetric relation may be stored in either direction."""
         reversed = self.graph.splits_of(Triples(triples.tail, triples.relation, triples.head))
         rows = zip(triples.to_rows().tolist(), self.graph.splits_of(triples), reversed, strict=True)
         return [
@@ -82,7 +82,7 @@ class Neighbourhoods:
         ]
 
     def compare(self, first: int, second: int) -> tuple[Roles, Roles, Roles]:
-        """What is known of both entities, of the first alone, and of the second alone."""
+        """The roles that both entities have, those of the first only, and those of the second only."""
         of_first, of_second = self.roles(first), self.roles(second)
         return (
             self._named(key for key in of_first if key in of_second),
@@ -93,7 +93,7 @@ class Neighbourhoods:
     def _named(self, keys: Iterator[RoleKey]) -> Roles:
         listed = list(keys)
         relations, entities = self.names.relations, self.names.entities
-        roles = [Role(relations.named(r), slot, entities.named(other)) for r, slot, other in listed[:MOST_ROLES]]
+        roles = [Role(relations.named(r), slot, entities.named(other)) for r, slot, other in listed[:MAX_ROLES]]
         return Roles(len(listed), roles)
 
 

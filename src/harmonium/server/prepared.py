@@ -1,4 +1,4 @@
-"""What many requests share: a guise that scores once, the model at any lambda."""
+"""State shared by many requests: a guise that scores its query once, and the model at any lambda."""
 
 import math
 from copy import copy, deepcopy
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonium.analysis.neighbours import Guise
+from harmonium.answers.tokens import FAITHFULNESS
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.evaluation.ranking import rank
@@ -17,15 +18,16 @@ from harmonium.model.harmony import Harmony
 from harmonium.model.scoring import EmbeddingScorer, Scorer, of_candidates
 from harmonium.server.results import LambdaRange
 
-MARGIN = 1.02  # lambda stays above the largest eigenvalue of W by this factor
+LEAST = 0.01  # lambda of tokens with a truth unit
+LAMBDA_MARGIN = 1.02  # factor by which lambda must exceed the largest eigenvalue of W
 
 
 @dataclass(frozen=True)
 class KnownScores(Scorer):
-    """The scores (1, n) of one query, to rank many of its answers by."""
+    """Precomputed scores (1, n) of one query, for ranking many of its answers."""
 
     scores: Tensor
-    scorer: Scorer  # that made them
+    scorer: Scorer  # that computed them
 
     def n_candidates(self, slot: Slot) -> int:
         return self.scores.shape[1]
@@ -75,12 +77,12 @@ class LambdaFamily:
     @cached_property
     @torch.no_grad()
     def largest_eigenvalue(self) -> float:
-        """Of W; at least 0, its eigenvalue outside the span of a low rank."""
+        """The largest eigenvalue of W; at least 0, as outside the span of a W of low rank it is 0."""
         return max(0.0, 2 * self.harmony.fold_unoptimised().double().spectrum()[0].item())
 
     def range(self, faithfulness: float) -> LambdaRange:
-        """The values that lambda may take; an error if this one is not among them."""
-        minimum = float(f"{max(MARGIN * self.largest_eigenvalue, 1e-3):.4g}")
+        """The allowed range of lambda; an error if `faithfulness` is outside."""
+        minimum = float(f"{max(LAMBDA_MARGIN * self.largest_eigenvalue, 1e-3):.4g}")
         if not faithfulness >= minimum:
             raise HarmoniumError(
                 f"lambda must be at least {minimum:.4g}, not {faithfulness:.4g}: at the largest eigenvalue of W, "
@@ -88,6 +90,13 @@ class LambdaFamily:
             )
         trained = self.harmony.faithfulness
         return LambdaRange(_finite(faithfulness), _finite(trained), self.largest_eigenvalue, minimum)
+
+
+def range_of_truth(faithfulness: float) -> LambdaRange:
+    """The values that lambda may take for tokens with a truth unit, which need no W."""
+    if not faithfulness >= LEAST:
+        raise HarmoniumError(f"lambda must be at least {LEAST}, not {faithfulness:.4g}: below it truth alone counts")
+    return LambdaRange(_finite(faithfulness), FAITHFULNESS, None, LEAST)
 
 
 def _finite(value: float) -> float | None:

@@ -1,6 +1,6 @@
-"""The relations of a graph and its types, to search by."""
+"""Summaries of the relations and types of a graph, and search by them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,13 +15,17 @@ from harmonium.server.results import Match, Named, RelationSummary
 EXAMPLES_OF_RELATION = 3
 
 
-def summarise_relations(graph: Graph, names: GraphNames, traits: RelationTraits) -> list[RelationSummary]:
-    """All relations, those with most facts first."""
+def summarise_relations(
+    graph: Graph, names: GraphNames, traits: RelationTraits, complete: Mapping[str, str]
+) -> list[RelationSummary]:
+    """All relations in descending order of facts; `complete` says how complete each is, by name."""
     facts, summaries = graph.facts(), []
     for relation in names.relations.by_count:
         of_relation = facts[facts.relation == relation]
         heads, tails = of_relation.head.unique(), of_relation.tail.unique()
-        flags = (bool(trait[relation]) for trait in (traits.symmetric, traits.functional, traits.inverse_functional))
+        both_ways, one_tail, one_head = (
+            bool(trait[relation]) for trait in (traits.symmetric, traits.functional, traits.inverse_functional)
+        )
         summaries.append(
             RelationSummary(
                 names.relations.named(relation),
@@ -30,7 +34,10 @@ def summarise_relations(graph: Graph, names: GraphNames, traits: RelationTraits)
                 len(tails),
                 _examples(heads, names),
                 _examples(tails, names),
-                *flags,
+                both_ways,
+                one_tail,
+                one_head,
+                complete.get(graph.relations.name(relation)),
             )
         )
     return summaries

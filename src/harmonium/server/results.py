@@ -1,4 +1,4 @@
-"""What the explorer returns: plain objects, which FastAPI writes as JSON."""
+"""Results of the explorer: plain dataclasses, which FastAPI encodes as JSON."""
 
 from dataclasses import dataclass
 
@@ -21,11 +21,11 @@ class Named:
 class Match(Named):
     """A search result."""
 
-    facts: int  # that mention it
+    facts: int  # number of facts that mention it
 
 
 class Problem(BaseModel):
-    """What was wrong, and names that may have been meant."""
+    """An error: a message, and suggestions of similar names."""
 
     error: str
     unknown: str | None = None
@@ -65,9 +65,9 @@ class FactPage:
 @dataclass(frozen=True)
 class Prediction(Fact):
     open: Slot  # the slot that the model filled
-    score: float  # harmony above that of the zero triplet
+    score: float  # harmony minus that of the zero triple
     probability: float | None  # None if the run has too few validation facts to calibrate
-    reason: str | None = None  # in words; None if not asked for
+    reason: str | None = None  # in words; None if not requested
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class MissingFactList:
 
     facts: list[Prediction]
     relations: int  # that could be searched
-    searched: int  # in the time allowed
+    searched: int  # of these, within the time limit
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Answers:
 
     query: str
     open: Slot
-    has_one_answer: bool  # which is known, so that there is no other
+    has_one_answer: bool  # and it is known, so no other is possible
     answers: list[Prediction]
 
 
@@ -103,7 +103,7 @@ class RelationGroup:
     """The facts of an entity that have it in the same slot of the same relation."""
 
     relation: Named
-    slot: Slot  # of the entity; the head in both directions of a symmetric relation
+    slot: Slot  # of the entity; HEAD for a symmetric relation
     total: int
     facts: list[Fact]  # those with the most connected entities
 
@@ -119,7 +119,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Role:
-    """What is known of an entity: it is in a slot of a relation, with another entity in the other slot."""
+    """A role of an entity: it fills a slot of a relation, and another entity fills the other slot."""
 
     relation: Named
     slot: Slot
@@ -145,7 +145,7 @@ class Comparison:
     only_first: Roles
     only_second: Roles
     links: list[Fact]  # known facts between the two
-    predicted: list[Prediction]  # facts between the two that the graph lacks, most probable first
+    predicted: list[Prediction]  # facts between the two that the graph lacks, in descending order of probability
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ class RelationSummary:
     symmetric: bool
     one_tail: bool  # a head has one tail
     one_head: bool  # a tail has one head
+    complete: str | None  # how complete it is, in words; None where that was not estimated
 
 
 @dataclass(frozen=True)
@@ -174,27 +175,27 @@ class RunSummary:
     entities: int
     relations: int
     facts: int
-    is_reviewed: bool  # by reviewers, with the page for it
+    is_reviewed: bool  # whether reviewers judge its facts
 
 
 @dataclass(frozen=True)
 class LambdaRange:
-    """The faithfulness and the values it may take with the trained W; None is infinity."""
+    """The faithfulness (lambda) and its allowed range with the trained W; None is infinity."""
 
     current: float | None
     trained: float | None
-    largest_eigenvalue: float
+    largest_eigenvalue: float | None  # of W; None: tokens have a truth unit instead
     minimum: float
 
 
 @dataclass(frozen=True)
 class GuisePoint(Named):
-    """One entity in the two maps of a guise; `token` is None for a plain model."""
+    """One entity in the two maps of a guise."""
 
     true: bool  # a known fact with this entity in the slot
     selected: bool  # the entity whose guise it is
     composed: tuple[float, float]
-    token: tuple[float, float] | None
+    token: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class GuiseView:
     token: list[Neighbour]
     faithfulness: LambdaRange | None
     points: list[GuisePoint]  # the nearest
-    candidates: int  # entities that could stand in the slot
+    candidates: int  # number of entities that could fill the slot
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""The part of the API with which reviewers judge facts, and update the run by their judgements.
+"""The part of the API with which reviewers judge facts and update the run by their judgements.
 
-The guard has checked who asks; nothing is changed by GET.
+The guard has authenticated the reviewer; GET never changes anything.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from harmonium.server.explorer import Explorer
 from harmonium.server.results import Prediction, Problem
 from harmonium.server.run_update import RunUpdate, UpdateState
 
-RECENT = 20  # judgements of the reviewer that are listed
+RECENT_JUDGEMENTS = 20  # listed per reviewer
 REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "A fact that cannot be judged, or nothing to undo, update or open."},
     401: {"model": Problem, "description": "No token of a reviewer was given."},
     403: {"model": Problem, "description": "The request came from a page of another site."},
     413: {"model": Problem, "description": "The body is too long."},
-    415: {"model": Problem, "description": "The body is no JSON."},
+    415: {"model": Problem, "description": "The body is not JSON."},
     422: {"model": Problem, "description": "A part of the body is missing or out of range."},
     503: {"model": Problem, "description": "No answer in time; ask later."},
 }
@@ -50,7 +50,7 @@ class FactBody(BaseModel):
 
 
 class NextBody(BaseModel):
-    """Which fact is wanted: the next of the queue, or first this one, if it is open."""
+    """The fact to offer: the next of the queue, or `first` this one if it is still open."""
 
     model_config = ConfigDict(extra="forbid")
     first: FactBody | None = None
@@ -65,7 +65,7 @@ class ChangeBody(FactBody):
     """A fact that a person adds to the graph, or removes from it, by identifiers or labels."""
 
     change: Literal["add", "remove"]
-    allow_new: bool = False  # a fact to be added may name entities and relations that the graph does not have
+    allow_new: bool = False  # whether a fact to add may have new entities and relations
     comment: Annotated[str, Field(max_length=2 * LONGEST_COMMENT)] = ""
 
 
@@ -79,10 +79,10 @@ class OfferedFact:
 
     fact: Prediction | None
     rank: int | None
-    known_facts: int  # of its entities
-    earlier: list[Judgement]  # all unsure
+    known_facts: int  # number of known facts of its entities
+    earlier: list[Judgement]  # earlier judgements of it, all unsure
     left: int
-    waiting: int  # facts that others are judging
+    waiting: int  # number of facts that others are judging
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ReviewState:
     run: str  # the name of its folder
     order: str
     summary: dict[str, Any]  # counts, precision against stated probability, disagreements
-    recent: list[Judgement]  # by this reviewer, the last one first
+    recent: list[Judgement]  # by this reviewer, in reverse chronological order
     to_add: int  # judged facts that an update would add to the graph,
     to_remove: int  # remove from it,
     to_record: int  # or record as false
@@ -102,7 +102,7 @@ class ReviewState:
 
 @dataclass(frozen=True)
 class ReviewDesk:
-    """The review of a run, with a thread for those who write: SQLite has one writer anyway."""
+    """The review of a run. All writes go through one thread, as SQLite has a single writer."""
 
     review: Review
     explorer: Explorer
@@ -117,7 +117,7 @@ class ReviewDesk:
         return OfferedFact(self._prediction(offer), offer.shown.rank, *counts)
 
     def _prediction(self, offer: Offer) -> Prediction:
-        """The fact as everywhere in the explorer, with the probability of the queue."""
+        """The offered fact as a prediction of the explorer, with the probability of the queue."""
         assert offer.shown is not None and offer.triple is not None, "there is a fact"
         names = self.explorer.names.of(offer.triple)
         score = float(self.review.queue.facts.scores[(offer.shown.rank or 1) - 1])
@@ -127,7 +127,9 @@ class ReviewDesk:
     def state(self, reviewer: str) -> ReviewState:
         judgements = self.review.store.judgements()
         pending = pending_facts(judgements, self.review.run.graph)
-        recent = [judgement for judgement in judgements if judgement.reviewer == reviewer][: -RECENT - 1 : -1]
+        recent = [judgement for judgement in judgements if judgement.reviewer == reviewer][
+            : -RECENT_JUDGEMENTS - 1 : -1
+        ]
         summary = ReviewSummary.of(judgements).to_json()
         counts = len(pending.add), len(pending.remove), len(pending.record)
         name, order = self.explorer.name, self.review.queue.order
@@ -158,13 +160,13 @@ Reviewer = Annotated[str, Depends(_reviewer)]
 
 @router.get("/state")
 async def state(desk: Desk, reviewer: Reviewer) -> ReviewState:
-    """Counts, precision so far against stated probability, disagreements, and the reviewer's last judgements."""
+    """Counts, precision compared with stated probability, disagreements, and the last judgements of the reviewer."""
     return await run_sync(desk.state, reviewer, limiter=desk.threads)
 
 
 @router.get("/judgements")
 async def judgements(desk: Desk, reviewer: Reviewer) -> list[Judgement]:
-    """All judgements that hold, with their provenance."""
+    """All judgements in force, with their provenance."""
     return await run_sync(desk.review.store.judgements, limiter=desk.threads)
 
 
@@ -176,7 +178,7 @@ async def next_fact(body: NextBody, desk: Desk, reviewer: Reviewer) -> OfferedFa
 
 @router.post("/judge")
 async def judge(body: JudgementBody, desk: Desk, reviewer: Reviewer) -> Judgement:
-    """Accept a fact, reject it, or say that it is uncertain; on the answer the judgement is on the disk."""
+    """Accept a fact, reject it, or mark it as unsure. The judgement is on disk before the response is sent."""
     return await run_sync(desk.judge, reviewer, body, limiter=desk.threads)
 
 
@@ -185,19 +187,19 @@ async def undo(body: EmptyBody, desk: Desk, reviewer: Reviewer) -> Judgement:
     """Take back the reviewer's last judgement."""
     undone = await run_sync(desk.review.undo, reviewer, limiter=desk.threads)
     if undone is None:
-        raise HarmoniumError("nothing to undo: you have no judgement")
+        raise HarmoniumError("nothing to undo: you have not judged any fact")
     return undone
 
 
 @router.post("/fact")
 async def change_fact(body: ChangeBody, desk: Desk, reviewer: Reviewer) -> Judgement:
-    """Add a fact by hand, or remove one: a judgement like others, which the next update carries out."""
+    """Add or remove a fact by hand: a judgement like others, applied by the next update."""
     return await run_sync(desk.change, reviewer, body, limiter=desk.threads)
 
 
 @router.get("/update")
 async def update_state(desk: Desk, reviewer: Reviewer) -> UpdateState:
-    """How far the update is that was asked for last."""
+    """Progress of the last requested update."""
     return desk.updates.state
 
 

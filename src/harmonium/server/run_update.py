@@ -1,7 +1,7 @@
-"""The reviewed run is updated with the judgements so far, in a thread of its own; then the server can show the result.
+"""Update the reviewed run with the judgements so far, in a separate thread; then the server can show the result.
 
 The updated run goes into a new folder beside the old one, which is never changed: a server that is killed leaves the old
-run, all judgements, and a new run that is whole or absent. There is one update at a time.
+run, all judgements, and a new run that is complete or absent. There is one update at a time.
 """
 
 import logging
@@ -19,19 +19,19 @@ from harmonium.review.session import Review
 from harmonium.run.run import Run
 from harmonium.server.explorer import Explorer
 
-STOP_SECONDS = 30.0  # to wait for the end of an update when the server stops
+STOP_SECONDS = 30.0  # to wait for a running update when the server stops
 logger = logging.getLogger("harmonium")
 
 
 @dataclass(frozen=True)
 class UpdateState:
-    """The last update that a reviewer asked for."""
+    """State of the last update that a reviewer requested."""
 
     state: Literal["none", "running", "done", "failed"]
-    reviewer: str | None = None  # who asked for it
-    stage: str = ""  # what is being done now
-    steps: int = 0  # of this stage, done so far
-    run: str | None = None  # the new folder, by its name
+    reviewer: str | None = None  # who requested it
+    stage: str = ""  # what it is doing
+    steps: int = 0  # done so far in this stage
+    run: str | None = None  # name of the new folder
     change: str = ""  # how many facts were added, removed, and so on
     notes: list[str] = field(default_factory=list)
     mrr_before: float | None = None
@@ -48,11 +48,11 @@ class UpdatedRun:
 
 
 class Stopped(Exception):
-    """The server stops, and the update with it."""
+    """Raised in an update when the server stops."""
 
 
 class RunUpdate:
-    """The update of the reviewed run that was asked for last: how far it is, and its result."""
+    """The last requested update of the reviewed run: its progress and its result."""
 
     def __init__(self) -> None:
         self.state = UpdateState("none")
@@ -73,7 +73,7 @@ class RunUpdate:
             return self.state
 
     def take(self) -> UpdatedRun:
-        """The result of a finished update, which is given once."""
+        """Return and forget the result of a finished update."""
         with self.lock:
             if self.result is None:
                 raise HarmoniumError("there is no updated run to open")
@@ -81,7 +81,7 @@ class RunUpdate:
             return result
 
     def stop(self) -> None:
-        """End an update that is running; what it has written so far is removed."""
+        """Abort a running update, and remove what it has written."""
         self.stopping.set()
         if self.thread.is_alive():
             self.thread.join(STOP_SECONDS)
@@ -135,7 +135,7 @@ def next_folder(run: Run) -> Path:
     """A folder beside that of the run which does not exist: demo.update-1 after demo, demo.update-2 after that."""
     if run.path is None:
         raise HarmoniumError(
-            "the run is in no folder, so there is no place for an updated one; save it, and serve that"
+            "the run was not saved, so an updated one cannot be written beside it; save it, and serve that folder"
         )
     path, number = run.path.resolve(), 1
     while (folder := path.with_name(updated_name(path.name, number))).exists() or folder.is_symlink():
@@ -150,5 +150,5 @@ def _are_comparable(run: Run, updated: Run) -> bool:
 
 
 def _without_folder(message: str, folder: Path) -> str:
-    """A message with names of folders, but not their paths on this machine."""
+    """A message without the path of the folder on this machine, only its name."""
     return message.replace(f"{folder.parent}/", "")

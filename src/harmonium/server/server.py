@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from harmonium.review.store import ReviewStore
     from harmonium.server.guard import Guard
 
-CONNECTIONS = 200  # at the same time; uvicorn answers more with 503
-SHORTEST_TOKEN = 16
-TOKEN_BYTES = 24  # of chance in the token of a reviewer
+MAX_CONNECTIONS = 200  # at the same time; uvicorn refuses further ones with 503
+MIN_TOKEN_LENGTH = 16  # characters
+TOKEN_BYTES = 24  # random bytes in the token of a reviewer
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -47,9 +47,9 @@ def serve(
 ) -> None:
     """Serve a run as a web page and a JSON API until interrupted; `ready` is called with the address.
 
-    Of several runs the page shows one at a time, and their answers side by side. A `host` that other machines can reach
-    requires a `token`. Nothing can be changed, unless reviewers are named with `review`: then `ready` is called once for
-    each of them, with an address for them alone, on which they judge predicted facts.
+    With several runs the page shows one at a time, and answers of all side by side. A `host` that other machines can reach
+    requires a `token`. Nothing can be changed, unless `review` names reviewers: then `ready` is called once for each, with
+    a personal address where they judge predicted facts.
 
     >>> harmonium.serve("runs/demo", ready=print)
     >>> harmonium.serve(["runs/demo", "runs/plain"], ready=print)
@@ -79,14 +79,14 @@ def guarded_app(
     """The ASGI application of one or several runs, for a server of your own."""
     if token is None and review is None and host not in LOOPBACK:
         raise HarmoniumError(
-            f"--host {host} lets other machines in: give --token, {SHORTEST_TOKEN} or more characters that are hard to guess"
+            f"--host {host} lets other machines in: give --token, at least {MIN_TOKEN_LENGTH} characters, hard to guess"
         )
-    if token is not None and not (len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()):
-        raise HarmoniumError(f"--token needs at least {SHORTEST_TOKEN} letters, digits or signs")
+    if token is not None and not (len(token) >= MIN_TOKEN_LENGTH and token.isascii() and token.isprintable()):
+        raise HarmoniumError(f"--token needs at least {MIN_TOKEN_LENGTH} letters, digits or signs")
     try:
         import uvicorn  # noqa: F401
 
-        from harmonium.server.api import MOST_RUNS, build_app
+        from harmonium.server.api import MAX_RUNS, build_app
         from harmonium.server.guard import Guard
     except ImportError as error:
         raise HarmoniumError(f"the explorer needs {error.name}: pip install 'harmonium[serve]'") from error
@@ -94,8 +94,8 @@ def guarded_app(
     from harmonium.server.explorer import Explorer
 
     runs = [run] if isinstance(run, Run | str | Path) else list(run)
-    if not 1 <= len(runs) <= (MOST_RUNS if review is None else 1):
-        most = f"1 to {MOST_RUNS} runs to serve" if review is None else "one run to review"
+    if not 1 <= len(runs) <= (MAX_RUNS if review is None else 1):
+        most = f"1 to {MAX_RUNS} runs to serve" if review is None else "one run to review"
         raise HarmoniumError(f"give {most}, not {len(runs)}")
     explorers = [Explorer(Run.of(each)) for each in runs]
     for explorer in explorers:
@@ -110,7 +110,7 @@ def guarded_app(
 
 
 def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
-    """A new token for each reviewer; an earlier one of the same name is no longer valid."""
+    """Create a token for each reviewer; earlier tokens of the same names become invalid."""
     if isinstance(names, str) or not names:
         raise HarmoniumError("name one or more reviewers (--reviewer NAME)")
     issued = {}
@@ -118,7 +118,7 @@ def _issue_tokens(store: ReviewStore, names: Sequence[str]) -> dict[str, str]:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         issued[store.set_token(name, token)] = token
     if len(issued) < len(names):
-        raise HarmoniumError(f"each reviewer is named once, not {', '.join(names)}")
+        raise HarmoniumError(f"each reviewer must be named once, not {', '.join(names)}")
     return issued
 
 
@@ -129,15 +129,15 @@ def http_server(app: Guard) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app, http="h11", ws="none", log_level="error", access_log=False, server_header=False,
-            limit_concurrency=CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=1,
+            limit_concurrency=MAX_CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=80_000,
         )
     )  # fmt: skip
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket; a wrong address is an error here, and port 0 becomes any free one."""
-    port = whole_number("port", port, most=65_535)  # of a larger one the system would take the last 16 bits
+    """Open a listening socket; port 0 means any free port. A wrong address is an error."""
+    port = whole_number("port", port, most=65_535)  # the system would silently truncate larger ones to 16 bits
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -24,10 +24,10 @@ def learn_constraints(
     report: OnProgress | None = None,
     world: World | None = None,
 ) -> GrammarParameters | None:
-    """The constraints of a graph, beside vectors trained on its train facts; None where too few facts are held out.
+    """The constraints of a graph, beside vectors trained on its train facts; None if too few facts are held out.
 
     `seconds` bounds the learning of path rules, in counted work of a nominal CPU, so that machines learn the same rules.
-    `report` is told of two stages. The processes of a `world` share the relations and the held-out queries.
+    `report` receives the progress of two stages. The processes of a `world` share the relations and the held-out queries.
     """
     held_out = graph.valid.positive()
     if len(held_out) < MIN_HELD_OUT:

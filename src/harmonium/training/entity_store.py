@@ -20,13 +20,13 @@ class EntityStore(Protocol):
         """(m, dim): the rows of distinct sorted ids (m,), on the device that computes."""
 
     def apply_gradient(self, gradient: Tensor) -> None:
-        """Optimiser step of the rows fetched last, by their gradient (m, dim)."""
+        """Optimiser step on the rows fetched last, with their gradient (m, dim)."""
 
 
 def make_entity_store(
     model: GradientGraph, settings: TrainConfig, optimiser: RowOptimiser | None, device: torch.device
 ) -> EntityStore | None:
-    """The store that the settings ask for; None where every step uses all entities of one process."""
+    """Create the store that the settings ask for; None if every step uses all entities, in one process."""
     if model.world is not None:
         return ShardedStore(model.entity, model.n_entities, optimiser, model.world)
     if optimiser is None:
@@ -37,7 +37,7 @@ def make_entity_store(
 
 
 class DeviceStore:
-    """On the device that computes, in one process."""
+    """Table on the device that computes, in a single process."""
 
     def __init__(self, table: Tensor, optimiser: RowOptimiser) -> None:
         self.table, self.optimiser = table.detach(), optimiser
@@ -52,10 +52,10 @@ class DeviceStore:
 
 
 class HostStore:
-    """In host memory: rows are copied to the GPU, gradients back, and the host updates the rows.
+    """Table in host memory: rows are copied to the GPU and gradients back, and the host updates the rows.
 
-    `prefetch` reads the rows of the next step in a thread while the current step runs. `fetch` reads those again that
-    the current step updated, so that results are the same.
+    `prefetch` reads the rows of the next step in a thread while the current step runs. `fetch` reads again the
+    rows that the current step updated, so prefetching does not change results.
     """
 
     def __init__(self, table: Tensor, optimiser: RowOptimiser, device: torch.device) -> None:
@@ -83,11 +83,11 @@ class HostStore:
         self.optimiser.step(self.ids, gradient)
 
     def prefetch(self, ids: Tensor) -> None:
-        """Start to read the rows of the next fetch; called before the gradient of the current one is applied."""
+        """Start reading the rows of the next fetch; call it before applying the gradient of the current one."""
         self.prefetched = ids, self.thread.submit(self._read_ahead, ids.cpu(), self.ids)
 
     def side_stream(self) -> AbstractContextManager[Any]:
-        """Inside, GPU work does not wait for the work queued already."""
+        """Inside the block, GPU work does not wait for work queued earlier."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _read_ahead(self, ids: Tensor, updated_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,22 +107,22 @@ class HostStore:
 
 
 class PinnedBuffer:
-    """Pinned host memory, which a GPU copies at full speed; it grows when more is needed."""
+    """Pinned host memory, which a GPU copies at full speed; grows on demand."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.memory = torch.empty(0, dtype=dtype)
 
     def rows(self, count: int, dim: int) -> Tensor:
-        """(count, dim): the start of the buffer."""
+        """(count, dim): a view of the start of the buffer."""
         if count * dim > len(self.memory):
             self.memory = torch.empty(count * dim * 5 // 4, dtype=self.memory.dtype, pin_memory=True)
         return self.memory[: count * dim].view(count, dim)
 
 
 class ShardedStore:
-    """Sharded over processes, like the state of the row optimiser.
+    """Table sharded over processes, as is the state of the row optimiser.
 
-    Without a row optimiser the summed gradient is added to that of the local rows, for a dense optimiser.
+    Without a row optimiser, the summed gradient is added to that of the local rows, for a dense optimiser.
     """
 
     def __init__(self, table: Tensor, n_entities: int, optimiser: RowOptimiser | None, world: World) -> None:

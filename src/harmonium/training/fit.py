@@ -34,8 +34,8 @@ def fit(
     """Train for all epochs, or until the validation metric stops improving; the model becomes the best one seen.
 
     `progress` is called after every step, `on_validation` with the history row of every validation. With `checkpoints`
-    training continues from the last one and saves more, and Ctrl-C saves one; without, Ctrl-C ends training. The first
-    epoch that ends after `most_seconds` is the last one.
+    training resumes from the last one, saves more, and saves one at Ctrl-C; without, Ctrl-C ends training. The first epoch
+    that ends after `most_seconds` is the last one.
     """
     settings, device = config.train, pick_device(checkpoints.device if checkpoints else config.train.device)
     if settings.threads:
@@ -81,12 +81,12 @@ def fit(
 
 
 def validate(model: GradientGraph, graph: Graph, triples: Triples, device: torch.device) -> dict[str, float]:
-    """Filtered metrics of held-out triples among all entities, realistic ties."""
+    """Filtered metrics of held-out triples; all entities are candidates, ties are realistic."""
     return evaluate_scorer(model, graph, EvaluateConfig(split="valid"), triples, device=device).metrics
 
 
 def validation_sample(graph: Graph, settings: TrainConfig) -> Triples | None:
-    """The validation triples, or a seeded sample where there are too many; None without any."""
+    """The validation triples, or a seeded sample if there are too many; None if there are none."""
     count = len(graph.valid)
     if count <= settings.validation_triples:
         return graph.valid if count else None

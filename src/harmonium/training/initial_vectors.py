@@ -37,7 +37,7 @@ def import_embeddings(model: GradientGraph, graph: Graph, file: str | Path) -> d
     """Copy the vectors of an .npz or .parquet file into a model by name; returns how many of each kind.
 
     The file is one that `export` writes: columns name, vector and kind (default: entity), or in .npz entity_names
-    and entity_vectors, and so on. Entities and relations that it lacks keep their vectors.
+    and entity_vectors, and so on. Entities and relations that are not in the file keep their vectors.
     """
     counts = {}
     for kind, table in read_vectors(file).items():
@@ -68,7 +68,7 @@ def _check_vectors(model: GradientGraph, kind: str, table: VectorTable, file: st
             raise HarmoniumError(f"{file}: some vectors of kind {kind} are too large for float32")
     name, count = Counter(table.names).most_common(1)[0] if len(table.names) else ("", 0)
     if count > 1:
-        raise HarmoniumError(f"{file}: '{name}' stands {count} times among the names of kind {kind}; keep one vector")
+        raise HarmoniumError(f"{file}: '{name}' occurs {count} times among the names of kind {kind}; keep one vector")
 
 
 @torch.no_grad()
@@ -100,7 +100,7 @@ def read_vectors(file: str | Path) -> dict[str, VectorTable]:
         return _read_npz(file) if file.suffix == ".npz" else _read_parquet(file)
     except HarmoniumError:
         raise
-    except Exception as error:  # of numpy, zipfile or polars, on files they cannot read
+    except Exception as error:  # numpy, zipfile and polars raise errors of many types for unreadable files
         raise HarmoniumError(f"{file}: not embeddings as `harmonium export` writes them ({error})") from error
 
 
@@ -119,12 +119,12 @@ def _check_archive(file: Path, archive: ZipFile) -> None:
     if len({member.filename for member in members}) < len(members):
         raise HarmoniumError(f"{file}: holds an array twice; `harmonium export` writes each once")
     if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED, MAX_RATIO * file.stat().st_size):
-        raise HarmoniumError(f"{file}: unpacks to more than {MAX_RATIO} times its size, as no vectors do")
+        raise HarmoniumError(f"{file}: unpacks to more than {MAX_RATIO} times its size, which vectors never do")
 
 
 def _names(file: Path, names: NDArray[Any]) -> list[str]:
     if names.ndim != 1 or names.dtype.kind != "U":
-        raise HarmoniumError(f"{file}: names are a list of texts, not {names.dtype} of shape {names.shape}")
+        raise HarmoniumError(f"{file}: names must be a list of texts, not {names.dtype} of shape {names.shape}")
     texts: list[str] = names.tolist()
     return texts
 

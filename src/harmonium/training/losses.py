@@ -2,8 +2,8 @@
 
 In the equations s is the score of a true triple and s_i those of its negatives. A contrastive loss is a function of
 scores (m, 1 + n), the true triple's first, and of the margin; it returns the losses (m,). `@contrastive` registers it as a
-value of train.loss under its name, and its docstring becomes part of the help. The mean, and the weights of facts, are
-taken here (relative_weights.py says what weights mean).
+value of train.loss under its name, and its docstring becomes part of the help. The mean over
+triples and the weights of facts are applied here (see relative_weights.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from harmonium.model.scoring import BatchScorer, SharedQueries
 from harmonium.training.negatives import true_then_negatives
 
 ContrastiveLoss = Callable[[Tensor, float], Tensor]
-CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {}  # by the values of train.loss
+CONTRASTIVE_LOSSES: dict[str, ContrastiveLoss] = {}  # by value of train.loss
 FULL = (
     "full"  # the one loss that is not contrastive: its candidates are all entities (BatchScorer.entity_cross_entropy)
 )
@@ -56,20 +56,20 @@ def logistic(scores: Tensor, margin: float) -> Tensor:
 
 
 def loss_help() -> dict[str, str]:
-    """What each value of train.loss means: the first line of its docstring."""
+    """Value of train.loss -> its description, the first line of its docstring."""
     described = {name: (loss.__doc__ or "").partition("\n")[0] for name, loss in CONTRASTIVE_LOSSES.items()}
     return {FULL: "Softmax over all entities.", **described}
 
 
 def find_loss(name: str) -> ContrastiveLoss:
-    """The contrastive loss of a name; of `full`, the softmax that full is over all entities."""
+    """The contrastive loss of this name; for `full`, which is a softmax over all entities, that over samples."""
     if name not in loss_help():
         raise HarmoniumError(f"there is no train.loss={name}; there are {', '.join(loss_help())}")
     return CONTRASTIVE_LOSSES.get(name, sampled)
 
 
 def contrastive_loss(scores: Tensor, settings: TrainConfig, weights: Tensor | None = None) -> Tensor:
-    """The mean loss of scores (m, 1 + n), each row times its weight (m,); only the softmax can smooth its labels."""
+    """The weighted mean loss of scores (m, 1 + n), weights (m,). Label smoothing applies to the softmax only."""
     if settings.label_smoothing:
         losses = _cross_entropy(scores, settings.label_smoothing)
     else:
@@ -86,7 +86,7 @@ def _cross_entropy(scores: Tensor, label_smoothing: float = 0.0) -> Tensor:
 def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) -> Tensor:
     """(2b, 1 + n): the scores of each true triple and of its negatives; corrupted heads first, then tails.
 
-    Negatives are ids (b, n), or (g, n) where b / g consecutive triples share a row; one side alone has b rows of scores.
+    Negatives are ids (b, n), or (g, n) where b / g consecutive triples share a row. One side only: b rows of scores.
     """
     batch = scorer.batch
     if all(len(ids) == len(batch) for ids in negatives.values()):
@@ -97,7 +97,7 @@ def contrastive_scores(scorer: BatchScorer, negatives: Mapping[Slot, Tensor]) ->
 
 
 def answer_weights(train: Triples, n_entities: int, share: float) -> Tensor | None:
-    """(n_entities,): the weight of each entity as an answer; None where all are equal.
+    """(n_entities,): the weight of each entity as an answer; None if all are equal.
 
     A `share` of it is the entity's frequency in the training facts, divided by the largest one (Zhang et al. 2020).
     """

@@ -12,13 +12,13 @@ SIDES = (Slot.HEAD, Slot.TAIL)
 
 
 def draw_negatives(n_entities: int, rows: int, count: int, generator: torch.Generator) -> dict[Slot, Tensor]:
-    """(rows, count) uniform entities for each side; by chance some make a true triple."""
+    """(rows, count) uniform entities for each side; some may by chance form a true triple."""
     shape = (rows, count)
     return {slot: torch.randint(n_entities, shape, generator=generator, device=generator.device) for slot in SIDES}
 
 
 def count_groups(batch_size: int, shared: int) -> int:
-    """Number of groups that share negatives: `shared` triples each, fewer where that does not divide the batch."""
+    """Number of groups that share negatives: `shared` triples each, fewer if that does not divide the batch size."""
     return batch_size // math.gcd(batch_size, shared)
 
 

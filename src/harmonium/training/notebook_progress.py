@@ -1,4 +1,4 @@
-"""How far a training is, shown in a notebook by default."""
+"""Progress of a training, shown in notebooks by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgress | None:
-    """The function that is told of every step: the given one; by default a bar in a notebook, elsewhere none."""
+    """The callback for every step: the given one; by default a progress bar in notebooks and nothing elsewhere."""
     if progress is not None or not in_notebook():
         return progress or None
     bar = NotebookBar()
@@ -24,7 +24,7 @@ def training_progress(progress: OnProgress | Literal[False] | None) -> OnProgres
 
 
 def stage_counter(report: OnProgress | None, stage: str, total: int, unit: str) -> Callable[[int], None] | None:
-    """A function that is told how many more of `total` are done and reports their sum; None where nobody listens."""
+    """A callback that takes the number of further items done (of `total`) and reports the sum; None without `report`."""
     if report is None or not total:
         return None
     done = 0

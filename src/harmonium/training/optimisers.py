@@ -1,4 +1,4 @@
-"""Dense optimisers, and row optimisers that update only the rows a step used, whatever the size of the table.
+"""Dense optimisers, and row optimisers that only update the rows used in a step, at a cost independent of the table.
 
 Row-wise Adagrad gives the result of dense Adagrad, since a row without gradient does not change. Row-wise Adam is lazy
 Adam: the averages of a row decay only when it is used. Learning rates are tensors that training changes in place.
@@ -19,14 +19,14 @@ from harmonium.kernels.triton_backend import has_triton
 
 
 def scheduled_rate(settings: TrainConfig, step: int, n_steps: int) -> float:
-    """The learning rate of step 0, 1, ... of n_steps."""
+    """The learning rate of a step (from 0) of n_steps, by the schedule of the settings."""
     progress = step / n_steps
     remaining = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
     return settings.learning_rate * remaining[settings.schedule]
 
 
 def make_optimiser(parameters: Sequence[Tensor], settings: TrainConfig, learning_rate: Tensor) -> torch.optim.Optimizer:
-    """The dense optimiser: on a GPU with all state on the device, so that a CUDA graph can contain a step."""
+    """Create the dense optimiser; on a GPU it has all state on the device, so that a CUDA graph can contain a step."""
     on_gpu = learning_rate.is_cuda
     rate = learning_rate if on_gpu else settings.learning_rate
     if settings.optimiser == "adam":
@@ -39,7 +39,7 @@ def make_optimiser(parameters: Sequence[Tensor], settings: TrainConfig, learning
 def make_row_optimiser(
     table: Tensor, settings: TrainConfig, learning_rate: Tensor, rounding: torch.Generator | None
 ) -> RowOptimiser:
-    """The row optimiser; `rounding` draws the stochastic rounding of a bfloat16 table."""
+    """Create the row optimiser; `rounding` draws the stochastic rounding of a bfloat16 table."""
     kinds: dict[str, type[RowOptimiser]] = {"adam": RowAdam, "adagrad": RowAdagrad, "row-adagrad": RowwiseAdagrad}
     return kinds[settings.optimiser](table, learning_rate, rounding)
 

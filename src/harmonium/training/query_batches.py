@@ -1,8 +1,8 @@
 """Batches of whole queries, for training against all entities on a CPU.
 
-A fact answers two queries, (head, relation, ?) and (?, relation, tail). Facts that answer the same one share its scores and
-its normaliser, most of the work, if they are in one batch. So an epoch goes through the queries in random order, each with
-all of its answers, and a batch holds as many answers as b facts have, 2b. FB15K-237 has 544,230 answers to 149,689 queries.
+A fact answers two queries, (head, relation, ?) and (?, relation, tail). Facts that answer the same query share its scores
+and its normaliser, most of the work, if they are in one batch. So an epoch visits the queries in random order, each with
+all of its answers, and a batch has 2b answers, as many as b facts have. FB15K-237 has 544,230 answers to 149,689 queries.
 """
 
 import torch
@@ -13,7 +13,7 @@ from harmonium.model.scoring import SharedQueries
 
 
 class QueryBatches:
-    """Training facts by the queries that they answer. Answer i < n is the tail of fact i, answer n + i its head."""
+    """Training facts grouped by the queries that they answer. Answer i < n is the tail of fact i, answer n + i its head."""
 
     def __init__(self, facts: Triples, n_relations: int, reciprocal: bool) -> None:
         self.facts, self.n_relations, self.reciprocal = facts, n_relations, reciprocal
@@ -29,18 +29,18 @@ class QueryBatches:
         return int(self.query_of.max()) + 1 if self.n_answers else 0
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """(2n,): the answers of an epoch, the queries in random order and the answers to one beside each other."""
-        place = torch.randperm(self.n_queries, generator=generator)
-        return place[self.query_of].argsort(stable=True)
+        """(2n,): the answers of an epoch: queries in random order, with the answers to each query in a row."""
+        rank = torch.randperm(self.n_queries, generator=generator)
+        return rank[self.query_of].argsort(stable=True)
 
     def batch(self, answers: Tensor) -> tuple[Triples, SharedQueries]:
-        """The facts of some answers of an epoch, and which of them answer the same query.
+        """The facts of these answers, grouped by query.
 
-        With reciprocal relations the fact that gives a head is turned round, (tail, relation + n_relations, head), so
+        With reciprocal relations a fact whose head is the answer is reversed, (tail, relation + n_relations, head), so
         that all answers are tails (see `EmbeddingScorer.with_inverse_relations`).
         """
         gives_head = answers >= len(self.facts)
-        answers = answers[gives_head.to(torch.int8).argsort(stable=True)]  # tails first, each query still in one piece
+        answers = answers[gives_head.to(torch.int8).argsort(stable=True)]  # tails first, queries stay together
         tails = len(answers) - int(gives_head.sum())
         _, query_of = torch.unique_consecutive(self.query_of[answers], return_inverse=True)
         first = torch.searchsorted(query_of, torch.arange(int(query_of[-1]) + 1))

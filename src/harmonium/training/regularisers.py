@@ -1,4 +1,4 @@
-"""Regularisers: penalties on the vectors of a batch, means over its triples, each with its weight if it has one.
+"""Regularisers: penalties on the vectors of a batch, as (weighted) means over its triples.
 
 With reciprocal relations a triple (head, r, tail) also stands for (tail, r', head), and the mean is over both.
 """
@@ -14,7 +14,7 @@ from harmonium.model.scoring import BatchScorer
 
 
 def regularisation(scorer: BatchScorer, settings: TrainConfig) -> Tensor | None:
-    """The sum of the regularisers that have a weight; None without any."""
+    """The sum of the regularisers with a positive weight; None if there is none."""
     terms: list[Tensor] = []
     if settings.n3:
         terms.append(settings.n3 * n3(scorer))
@@ -41,7 +41,7 @@ def dura(scorer: BatchScorer, entities: float = 1.0) -> Tensor:
     """DURA: entities (|head|^2 + |tail|^2) + |query of the tail|^2 + |query of the head|^2 (Zhang et al. 2020).
 
     The query of a slot is the vector q with score = q . candidate, T'c for the slot map T and the form's vector c: hR
-    and tR' of a bilinear score hRt'. Of a harmonic model it belongs to the linear part of the score. Without dropout.
+    and tR' of a bilinear score hRt'. For a harmonic model, that is the linear part of the score. Dropout is not applied.
     """
     head, relation, tail = scorer.head, scorer.relation_rows, scorer.tail
     if scorer.reciprocal:
@@ -63,5 +63,5 @@ def _scaled(scorer: BatchScorer, rows: Tensor, power: int) -> Tensor:
 
 
 def _mean(scorer: BatchScorer, entities: Tensor, directions: Tensor) -> Tensor:
-    """The mean over triples of what entities add, alike in both directions, and of what is added in each direction."""
+    """The mean over triples of the entity terms, which both directions share, plus the terms of each direction."""
     return (entities + directions / (2 if scorer.reciprocal else 1)) / len(scorer.batch)

@@ -1,4 +1,4 @@
-"""Settings whose values are a registry, not a list in their type: compositions and losses. A new one needs no entry."""
+"""Settings whose values come from a registry, compositions and losses: new ones need no entry here."""
 
 from harmonium.config.settings import Config, Setting, describe
 from harmonium.model.composition import Composition, find_composition

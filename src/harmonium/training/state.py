@@ -1,4 +1,4 @@
-"""TrainingState: all that training needs to continue after any step, and how it is saved and restored."""
+"""TrainingState: everything needed to resume training after any step; it can be saved and restored."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from harmonium.training.step import TrainingStep, with_prefix
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a stage of training stands, for progress bars: of steps of epochs, or of `unit`, such as facts."""
+    """Progress of a stage of training, for progress bars: in steps of epochs, or in `unit`, such as facts."""
 
     step: int
     steps: int
@@ -36,7 +36,7 @@ class Progress:
 
     @property
     def state(self) -> str:
-        """In words: how many of the unit are done; or the epoch, the loss, and the best metric of the final training."""
+        """The progress as text: units done; or the epoch, the loss, and the best metric of the final training."""
         if self.unit:
             return f"{self.step:,} of {self.steps:,} {self.unit}"
         texts = [f"epoch {self.epoch}"]
@@ -48,7 +48,7 @@ class Progress:
 
 
 class TrainingState:
-    """Where training stands between two steps: model, optimiser, generator, epoch, history and the best model so far."""
+    """The state between two steps: model, optimiser, generator, epoch, history and the best model so far."""
 
     def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig) -> None:
         device = train.head.device
@@ -57,7 +57,7 @@ class TrainingState:
         self.training_step = TrainingStep(model, train, settings, self.generator)
         self.epoch, self.steps_in_epoch, self.finished = 1, 0, False
         self.epoch_loss = torch.zeros((), device=device)  # summed over the batches of the epoch so far
-        self.epoch_generator = self.generator.get_state()  # at the start of the epoch, to draw its order again
+        self.epoch_generator = self.generator.get_state()  # at the start of the epoch, to reproduce its order
         self.history, self.best = History(), -math.inf
         self.best_model: dict[str, Tensor] | None = None
         self.started = time.perf_counter()
@@ -69,7 +69,7 @@ class TrainingState:
 
     @property
     def seconds(self) -> float:
-        """Time spent on training, before any interruption included."""
+        """Time spent on training, including sessions before an interruption."""
         return time.perf_counter() - self.started
 
     @property
@@ -96,12 +96,12 @@ class TrainingState:
         return batches[self.steps_in_epoch :]
 
     def end_step(self, loss: Tensor, size: int) -> None:
-        """Count a step of this size and its loss."""
+        """Count a step: its batch size and its loss."""
         self.epoch_loss += loss * size
         self.steps_in_epoch += 1
 
     def end_epoch(self) -> dict[str, Any]:
-        """Check that training is sound, add a row of history."""
+        """Check that training has not diverged, and add a row to the history."""
         self.check()
         row = {
             "epoch": self.epoch,
@@ -136,7 +136,7 @@ class TrainingState:
         self.epoch, self.steps_in_epoch, self.epoch_loss = self.epoch + 1, 0, torch.zeros_like(self.epoch_loss)
 
     def restore_best(self) -> None:
-        """Give the model its best parameters; without validation, the last ones."""
+        """Restore the best parameters of the model; without validation, keep the last ones."""
         if self.best_model is not None:
             self.model.load_state_dict(self.best_model)
         else:
@@ -166,12 +166,12 @@ class TrainingState:
 
     @property
     def sharded(self) -> set[str]:
-        """The names in `state_dict` of tensors with a row for each entity, which several processes shard."""
+        """The names in `state_dict` of tensors with one row per entity, which are sharded over processes."""
         names = {"model.entity"} | {f"optimiser.{name}" for name in self.training_step.sharded}
         return names | ({"best.entity"} if self.best_model is not None else set())
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors by name, and JSON values; an error where training is not sound."""
+        """Tensors by name, and JSON values; an error if training has diverged."""
         self.check()
         self.training_step.discard_sample_ahead()
         tensors = {
@@ -215,7 +215,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class _Position:
-    """The values of a checkpoint."""
+    """The JSON values of a checkpoint."""
 
     steps: schema.Count
     epoch: schema.Count

@@ -34,14 +34,14 @@ from harmonium.training.regularisers import regularisation
 
 
 class StepSample(NamedTuple):
-    """What a step samples, whatever the parameters are."""
+    """The random sample of a step: batch and negatives. Does not depend on the parameters."""
 
-    entity_ids: Tensor | None  # (m,): the distinct entities, which ids below index; None: all entities
-    relation_ids: Tensor | None  # (k,): the distinct relations, likewise
+    entity_ids: Tensor | None  # (m,): the distinct entities, in which ids below are positions; None: all
+    relation_ids: Tensor | None  # (k,): the distinct relations, in which relation ids are positions; None: all
     batch: Triples
     negatives: dict[Slot, Tensor]  # (b, n) each, or (g, n) where b / g triples share a row
     weight: float  # fraction of the whole batch in this process
-    queries: SharedQueries | None = None  # which facts of the batch answer the same query; None: each asks both sides
+    queries: SharedQueries | None = None  # facts grouped by query; None: each fact answers two queries
 
     @property
     def global_batch(self) -> Triples:
@@ -56,9 +56,9 @@ class StepSample(NamedTuple):
 
 
 class TrainingStep:
-    """One optimiser step. It holds all that changes from step to step but the model: optimiser state, learning rate.
+    """One optimiser step, with everything that changes between steps except the model: optimiser state, learning rate.
 
-    Entities are updated row by row where `updates_rows` says so, and by the dense optimiser otherwise.
+    Entities are updated row by row if `updates_rows` returns true, and by the dense optimiser otherwise.
     """
 
     def __init__(self, model: GradientGraph, train: Triples, settings: TrainConfig, generator: torch.Generator) -> None:
@@ -92,7 +92,7 @@ class TrainingStep:
     def backend(self) -> str:
         """The kernel backend of this training, and why no faster one is used."""
         one, model = self.train[:1], self.model
-        scorer = model.scorer(model.relation.new_ones(1, model.entity.shape[1]))  # wherever the entities are kept
+        scorer = model.scorer(model.relation.new_ones(1, model.entity.shape[1]))  # also if the entities are sharded
         first = Triples(torch.zeros_like(one.head), one.relation, torch.zeros_like(one.tail))
         slot_map = scorer.for_batch(first, self._dropout(torch.Generator(one.head.device))).slot_map(Slot.TAIL)
         backend, reason = dispatch.select_backend(scorer.form, slot_map, scorer.entities)
@@ -113,7 +113,7 @@ class TrainingStep:
 
     @property
     def sharded(self) -> set[str]:
-        """The names in `state_dict` of tensors with a row for each entity."""
+        """The names in `state_dict` of tensors with one row per entity."""
         prefix = "rows." if self.row_optimiser is not None else "0."  # the table is the model's first parameter
         return {name for name, value in self.state_dict().items() if name.startswith(prefix) and value.dim()}
 
@@ -135,13 +135,13 @@ class TrainingStep:
 
     @property
     def epoch_size(self) -> int:
-        """The positions of all batches of an epoch."""
+        """Total size of all batches of an epoch."""
         return len(self.train) if self.query_batches is None else self.query_batches.n_answers
 
     def arrange_batches(self, order: Tensor) -> Tensor:
-        """The order of an epoch, each batch sorted by relation where scoring works relation by relation.
+        """The order of an epoch, each batch sorted by relation if scoring works relation by relation.
 
-        There the largest number of distinct relations in a batch becomes the capacity of a step.
+        In that case the largest number of distinct relations in a batch becomes the capacity of a step.
         """
         if not self.sorts_by_relation:
             return order
@@ -175,7 +175,7 @@ class TrainingStep:
         return torch.stack(losses).mean()
 
     def parts(self, sample: StepSample) -> list[StepSample]:
-        """The samples of the updates that a step makes, one after the other."""
+        """The samples of the successive updates that a step makes."""
         return sample.sides() if self.settings.alternate_sides else [sample]
 
     def _update(self, sample: StepSample, batch_size: int, next_index: Tensor | None) -> Tensor:
@@ -195,7 +195,7 @@ class TrainingStep:
         return loss
 
     def backward(self, sample: StepSample, batch_size: int, rows: Tensor | None = None) -> Tensor:
-        """Compute the gradients of what a step minimises; returns the mean loss of its queries."""
+        """Compute the gradients of the objective of a step; returns the mean loss of its queries."""
         self.optimiser.zero_grad(set_to_none=True)
         loss = sample.weight * self.loss(sample, rows)
         queries = batch_size * (1 if self.settings.alternate_sides or sample.queries else 2)
@@ -215,7 +215,7 @@ class TrainingStep:
         self.steps_done += 1
 
     def loss(self, sample: StepSample, rows: Tensor | None = None) -> Tensor:
-        """What a step minimises; rows (m, entity_dim) are the vectors of the sample's entities, default: the table."""
+        """The objective of a step; rows (m, entity_dim) are the vectors of the sample's entities, default: the table."""
         form, settings = self.model.form, self.settings
         with form.dropping(self.generator) if isinstance(form, Harmony) and form.dropout else nullcontext():
             scorer = self._scorer(sample, rows)
@@ -251,9 +251,9 @@ class TrainingStep:
         return EntityShard(self.model.local_entities(), sample.entity_ids, Shard(world.shard(n).start, n, world))
 
     def _regularise(self, loss: Tensor, scorer: BatchScorer) -> Tensor:
-        """The loss plus the regularisers and auxiliary losses that have a weight.
+        """Add the regularisers and auxiliary losses with a positive weight to the loss.
 
-        Against all entities every process has the whole batch, and takes an equal part of these terms.
+        With the full loss every process has the whole batch, and computes an equal part of these terms.
         """
         settings = self.settings
         part = 1 / self.model.world.size if self.model.world is not None and settings.loss == "full" else 1
@@ -265,7 +265,7 @@ class TrainingStep:
         return loss
 
     def _dropout(self, generator: torch.Generator) -> QueryDropout | None:
-        """The dropout of one step; None without any."""
+        """The dropout of one step; None if there is none."""
         vectors, composed = self.settings.vector_dropout, self.settings.composed_dropout
         return QueryDropout(vectors, composed, generator) if vectors or composed else None
 
@@ -309,14 +309,14 @@ class TrainingStep:
         self.sampled_ahead = index, sample, state
 
     def discard_sample_ahead(self) -> None:
-        """Put the generator back to before the sample drawn ahead, which will be drawn again."""
+        """Discard the sample drawn ahead, and rewind the generator so that it is drawn again."""
         if self.sampled_ahead is not None:
             self.generator.set_state(self.sampled_ahead[2])
             self.sampled_ahead = None
 
 
 class CudaGraphReplay:
-    """Steps of a full batch as one CUDA graph. They have no entity store: the optimiser updates every parameter."""
+    """Steps of a full batch as one CUDA graph. Requires that the dense optimiser updates all parameters."""
 
     def __init__(self) -> None:
         self.graph: torch.cuda.CUDAGraph | None = None  # None: captured in the next step
@@ -347,7 +347,7 @@ class CudaGraphReplay:
 
 
 def updates_rows(model: GradientGraph, settings: TrainConfig) -> bool:
-    """Whether entities are updated row by row: where settings need it, or a step uses less than half of them."""
+    """Whether entities are updated row by row: if settings require it, or a step uses less than half of them."""
     if _needs_rows(model, settings):
         return True
     groups = count_groups(settings.batch_size, settings.negative_group_size)
@@ -356,7 +356,7 @@ def updates_rows(model: GradientGraph, settings: TrainConfig) -> bool:
 
 
 def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
-    """The settings that need updates row by row, however few entities there are."""
+    """The settings that require updates row by row, for any number of entities."""
     reasons = {
         "train.optimiser=row-adagrad": settings.optimiser == "row-adagrad",
         "train.entity_storage=host": settings.entity_storage == "host",
@@ -366,14 +366,14 @@ def _needs_rows(model: GradientGraph, settings: TrainConfig) -> list[str]:
 
 
 def sorts_by_relation(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
-    """Whether batches are sorted by relation: where scoring on a GPU works relation by relation."""
+    """Whether batches are sorted by relation: if scoring on a GPU works relation by relation."""
     uses_all_relations = settings.loss == "full" or settings.relation_prediction
     drops = settings.vector_dropout or settings.composed_dropout  # then queries of a relation differ
     return device.type == "cuda" and model.composition.by_relation and not uses_all_relations and not drops
 
 
 def shares_queries(model: GradientGraph, settings: TrainConfig, device: torch.device) -> bool:
-    """Whether batches are of whole queries: against all entities on a CPU (a CUDA graph needs the same sizes each time)."""
+    """Whether batches consist of whole queries: with the full loss on a CPU (a CUDA graph would need constant sizes)."""
     drops = settings.vector_dropout or settings.composed_dropout  # then equal queries have unequal masks
     return settings.loss == "full" and device.type == "cpu" and not drops
 
@@ -398,7 +398,7 @@ def check_settings(model: GradientGraph, settings: TrainConfig, device: torch.de
 
 
 def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
-    """Raise an error for a term of the loss that this model or loss cannot have."""
+    """Raise an error for a term of the objective that does not fit this model or loss."""
     if settings.label_smoothing and settings.loss not in ("full", "sampled"):
         raise HarmoniumError(
             f"train.label_smoothing needs a softmax, not train.loss={settings.loss}; set train.loss=full or sampled"
@@ -411,9 +411,7 @@ def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
             "set train.dura=0, or use train.n3 or train.f2"
         )
     if settings.f2 and model.normalise:
-        raise HarmoniumError(
-            "train.f2 does nothing where vectors have length one; set model.normalise=false or train.f2=0"
-        )
+        raise HarmoniumError("train.f2 has no effect on vectors of length one; set model.normalise=false or train.f2=0")
     for name in ("vector_dropout", "composed_dropout"):
         if getattr(settings, name) and model.world is not None and settings.loss != "full":
             raise HarmoniumError(
@@ -422,7 +420,7 @@ def _check_terms(model: GradientGraph, settings: TrainConfig) -> None:
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, by the rest of their names."""
+    """The tensors whose names start with a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
@@ -438,7 +436,7 @@ def batch_shard(
     shard = shard if weight else slice(0, 1)
 
     def local_rows(ids: Tensor) -> Tensor:
-        group = len(batch) // len(ids)  # triples that share a row; rows stay shared where no group is cut
+        group = len(batch) // len(ids)  # triples that share a row; rows stay shared unless a group is cut
         first, last = shard.start // group, (shard.stop - 1) // group
         if first == last:
             return ids[first : first + 1]
@@ -450,7 +448,7 @@ def batch_shard(
 
 
 def distinct_entities(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Tensor, Triples, dict[Slot, Tensor]]:
-    """The distinct entities (m,) of a batch and its negatives, sorted, and both as positions among them."""
+    """The distinct entities (m,) of a batch and its negatives, sorted, and both with positions in them as ids."""
     ids = torch.cat([batch.head, batch.tail, *(ids.flatten() for ids in negatives.values())])
     distinct, positions = torch.unique(ids, return_inverse=True)
     sizes = [len(batch), len(batch), *(ids.numel() for ids in negatives.values())]
@@ -460,6 +458,6 @@ def distinct_entities(batch: Triples, negatives: dict[Slot, Tensor]) -> tuple[Te
 
 
 def distinct_relations(batch: Triples, capacity: int) -> tuple[Tensor, Triples]:
-    """The distinct relations of a batch sorted by relation, padded to `capacity`, and the batch as positions among them."""
+    """The distinct relations of a sorted batch, padded to `capacity`, and the batch with positions in them as ids."""
     positions, ids = number_runs(batch.relation, capacity)
     return ids, Triples(batch.head, positions, batch.tail, batch.weight)

@@ -1,6 +1,7 @@
 """Experiment trackers: log metrics to TensorBoard, W&B, MLflow or a CSV file.
 
-A tracker is a context manager, made from its target and the settings, of a function that logs the values of an epoch.
+A tracker is a context manager, created from its target and the settings, that yields a function to log the values of an
+epoch.
 """
 
 import csv
@@ -105,7 +106,7 @@ def check_targets(targets: Sequence[str], folder: Path) -> None:
 
 @contextmanager
 def tracking(targets: Sequence[str], config: Config) -> Iterator[Log | None]:
-    """A function that logs a history row to all trackers, or None without any.
+    """Yields a function that logs a history row to all trackers; None if there are none.
 
     A target is `tensorboard:DIR`, `wandb:PROJECT`, `mlflow:URI` or `csv:FILE`; the part after the colon is optional.
     """
@@ -122,9 +123,9 @@ def tracking(targets: Sequence[str], config: Config) -> Iterator[Log | None]:
             for target, log_epoch in tuple(loggers.items()):
                 try:
                     log_epoch(epoch, values)
-                except Exception as error:  # such as a server that went away: training matters more
+                except Exception as error:  # such as a lost server: training must go on
                     del loggers[target]
-                    logger.warning("--track %s logs no more: %s", target, error)
+                    logger.warning("--track %s stopped logging: %s", target, error)
 
         yield log if loggers else None
 
@@ -135,12 +136,12 @@ def _start(target: str, config: Config, stack: ExitStack) -> LogEpoch:
         return stack.enter_context(TRACKERS[name](argument, _flatten(asdict(config), ".")))
     except HarmoniumError:
         raise
-    except Exception as error:  # of the library, of any kind: no folder, no network, no account
+    except Exception as error:  # libraries raise any type: no folder, no network, no account
         raise HarmoniumError(f"--track {target}: cannot be used ({error})") from error
 
 
 def _flatten(tree: Values, separator: str) -> Values:
-    """Values by name, those of a group as GROUP.NAME or GROUP/NAME."""
+    """Flatten nested values: a value of a group is named GROUP.NAME or GROUP/NAME."""
     values: Values = {}
     for name, value in tree.items():
         if isinstance(value, dict):

@@ -39,9 +39,9 @@ from harmonium.training.tracking import Log, check_targets, tracking
 if TYPE_CHECKING:
     from harmonium.grammar.parameters import GrammarParameters
 
-DEFAULT = "best"  # the preset used where no settings are given
+DEFAULT = "best"  # the preset used if no settings are given
 LAST_TRAINING = "last training, on all facts"
-MOSTLY = 0.75  # of the epochs of the last training: with fewer, its vectors are worse than those that it replaces
+MIN_LAST_EPOCHS = 0.75  # share of the epochs of the last training; with fewer its vectors are worse than those before
 Base = Config | str | Path | None  # settings, a recipe's name or a file of settings
 
 
@@ -75,7 +75,7 @@ def train(
     >>> run = harmonium.train("atlas", {"model.entity_dim": 32, "train": {"epochs": 20}})
     """
     reading, settings = split_keywords(keywords)
-    Options.of(reading)  # an error before the work
+    Options.of(reading)  # check them before the work begins
     if like is not None:
         if config is not None or preset is not None:
             raise HarmoniumError("give like=RUN or other settings, not both")
@@ -112,7 +112,7 @@ def resume(
     track: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
-    """Continue a training that was stopped or killed; on a CPU the result is the same to the byte.
+    """Continue a training that was stopped or killed; on a CPU the result is identical to that without interruption.
 
     Some settings, such as the learning rate, may change. A finished run is returned as it is.
 
@@ -144,7 +144,7 @@ def _train(
     report: OnProgress | None,
     track: Sequence[str],
 ) -> Run:
-    """Choose what is still to be chosen (the task), then train, evaluate and write."""
+    """Do the pending search of settings (the task), if any; then train, evaluate and write the run."""
     if world is not None:
         versions = {key: value for key, value in environment().items() if key not in ("device", "platform")}
         shown = {"settings": replace(settings, data="").to_toml(), "search": str(task), "graph": graph.fingerprint()}
@@ -164,7 +164,7 @@ def _train(
 
 
 def settings_of_run(folder: Path) -> Path:
-    """The file of the settings with which a run was trained; training with them again gives the same model."""
+    """The settings file of a run; training with it again gives an equal model."""
     if not is_finished(folder):
         raise HarmoniumError(f"{folder} is not a finished run; `harmonium train` writes one")
     return folder / "config.toml"
@@ -173,10 +173,10 @@ def settings_of_run(folder: Path) -> Path:
 def given_settings(
     config: Base | Mapping[str, Any], preset: str | None, overrides: Overrides, settings: Mapping[str, Any]
 ) -> tuple[Base, dict[str, Any]]:
-    """What settings start from (default: None), and those given beside it, by their full names; the last one counts."""
+    """The base of the settings (None: the default), and overrides by full name; of repeated ones the last counts."""
     given: dict[str, Any] = {}
     if not isinstance(config, Config | Mapping | str | Path | None):
-        raise HarmoniumError(f"settings are a preset, a file, a Config or a dict, not a {type(config).__name__}")
+        raise HarmoniumError(f"settings must be a preset, a file, a Config or a dict, not a {type(config).__name__}")
     if isinstance(config, Mapping):
         given = full_keys(Config, config)
         config = None
@@ -186,7 +186,7 @@ def given_settings(
 
 
 def read_recipe(config: Base, overrides: Overrides) -> tuple[Config, Search | None]:
-    """Settings with overrides applied, and what may still be chosen; default: the preset best."""
+    """Settings with overrides applied, and the search of further settings, if any; default: the preset best."""
     search = None
     if isinstance(config, Config):
         settings = Config.of(asdict(config), overrides)
@@ -207,7 +207,7 @@ def load_graph(
 ) -> tuple[Config, Graph]:
     """The graph to train on, in canonical order, and the settings with its name.
 
-    Processes of a machine share what is downloaded.
+    Processes of one machine share downloads.
     """
     source = settings.data if data is None else data
     with local_main_first(world):
@@ -218,9 +218,9 @@ def load_graph(
 
 
 def _holds_training(folder: Path, settings: Config) -> bool:
-    """Whether a run folder holds this training, unfinished or finished, from before torchrun restarted it.
+    """Whether a run folder has this training, finished or not, from before a restart by torchrun.
 
-    A finished one is recognised where nothing was chosen: a search, or a fit of W, leaves other settings.
+    A finished one is recognised only if settings did not change: a search, or a fit of W, leaves others.
     """
     with suppress(HarmoniumError, LookupError):
         stored = checkpoint.given_settings(folder) if is_unfinished(folder) else Config.read(folder / "config.toml")
@@ -229,7 +229,7 @@ def _holds_training(folder: Path, settings: Config) -> bool:
 
 
 def _build(settings: Config, graph: Graph, world: World | None) -> GradientGraph:
-    """A new model whose vectors are to be trained."""
+    """Build a new model with untrained vectors."""
     try:
         model = build_model(settings.model, graph.n_entities, graph.n_relations, settings.train.seed, world)
     except (RuntimeError, MemoryError) as error:
@@ -250,7 +250,7 @@ def _finish(
     limit: TimeLimit,
     report: OnProgress | None,
 ) -> Run:
-    """The run of a fitted model, which replaces its checkpoints, if any; the main process writes it."""
+    """Build the run of a fitted model; the main process writes it in place of the checkpoints, if any."""
     device = pick_device(checkpoints.device if checkpoints else settings.train.device)
     world = model.world
     if world is not None and (settings.train.constraints or settings.train.last_training):
@@ -273,7 +273,7 @@ def _finish(
 
 
 def _evaluate(run: Run, report: OnProgress | None, world: World | None) -> EvaluationSummary | None:
-    """The metrics of what has learned from train facts alone."""
+    """Evaluate the scorer that has learned from train facts only."""
     protocol, graph = run.config.evaluate, run.graph
     n_facts = len(graph.splits[protocol.split]) or len(graph.valid)
     n_queries = min(n_facts, protocol.sample or n_facts) * (2 if protocol.side == "both" else 1)
@@ -284,7 +284,7 @@ def _evaluate(run: Run, report: OnProgress | None, world: World | None) -> Evalu
 def _learn_constraints(
     model: GradientGraph, graph: Graph, settings: Config, report: OnProgress | None, world: World | None
 ) -> GrammarParameters | None:
-    """The constraints beside the vectors, where they are asked for and facts are held out."""
+    """The constraints beside the vectors, if the settings ask for them and facts are held out."""
     if not settings.train.constraints:
         return None
     from harmonium.training.constraints import learn_constraints  # imports scipy, which the vectors do not need
@@ -304,27 +304,29 @@ def _train_on_all(
     report: OnProgress | None,
     world: World | None,
 ) -> tuple[GradientGraph | None, str]:
-    """The vectors that answer: trained like the model, as long as was best for it, on the facts of all splits.
+    """Train the model that answers queries: with equal settings, up to the best epoch, on the facts of all splits.
 
-    And how training ended: where time is over before most of the epochs are done, there are no such vectors.
+    Returns it and how training ended. It is None if time ran out before most of the epochs were done.
     """
     if not len(graph.valid) + len(graph.test):
         return None, history.stopped
     everything = replace(graph, train=graph.facts(), valid=graph.valid[:0], test=graph.test[:0])
     epochs = history.best_epoch or settings.train.epochs
     chosen = replace(settings, train=replace(settings.train, epochs=epochs))
-    final = _build(chosen, everything, world)
-    told = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
-    ended = fit(final, everything, chosen, told, most_seconds=limit.rest())
-    if len(ended.rows) < MOSTLY * epochs:
-        text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
-        return None, f"{history.stopped}; {text}"
-    final.cpu().gather_entities(everywhere=True)
-    return final.eval(), history.stopped
+    on_step = None if report is None else lambda now: report(replace(now, stage=LAST_TRAINING))
+    rest, needed = limit.rest(), MIN_LAST_EPOCHS * epochs
+    seconds_an_epoch = history.seconds / max(1, len(history.rows))
+    if rest is None or rest >= needed * seconds_an_epoch:
+        final = _build(chosen, everything, world)
+        if len(fit(final, everything, chosen, on_step, most_seconds=rest).rows) >= needed:
+            final.cpu().gather_entities(everywhere=True)
+            return final.eval(), history.stopped
+    text = f"no time was left for the {LAST_TRAINING}: vectors that answer have seen train facts alone"
+    return None, f"{history.stopped}; {text}"
 
 
 def _model_bytes(model: GradientGraph, settings: Config) -> int:
-    """Bytes of the parameters of the finished model, all shards of its vectors included."""
+    """Bytes of the parameters of the finished model, including all shards of its vectors."""
     tables = model.n_entities * model.entity.shape[1] * model.entity.element_size()
     others = sum(p.numel() * p.element_size() for name, p in model.named_parameters() if name != "entity")
     return tables + others

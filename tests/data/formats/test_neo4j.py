@@ -147,7 +147,7 @@ BROKEN: dict[str, Callable[[socket.socket], None]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_or_hostile_server_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(neo4j_server, "LIMITS", Limits(memory=1 << 29, seconds=20, output=1 << 24, idle=3))
+    monkeypatch.setattr(neo4j_server, "READ_LIMITS", Limits(memory=1 << 29, seconds=20, output=1 << 24, idle=3))
     with listening(BROKEN[name]) as address, pytest.raises(HarmoniumError, match=address):
         read(address)
 

@@ -1,4 +1,4 @@
-"""Which columns are head, relation and tail: families of titles, contents, order, and doubt."""
+"""Which columns are head, relation and tail: families of column names, contents, order, and doubt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph_checks import facts, whole
-from harmonium.data.tables.columns import FAMILIES, FORMS, choose_columns
+from harmonium.data.tables.columns import FAMILIES, NAME_SUFFIXES, choose_columns
 from harmonium.data.tables.reading_options import Options
 from harmonium.errors import HarmoniumError
 
@@ -119,7 +119,7 @@ def test_a_complete_family_is_found_in_any_order_among_other_columns(
 
 
 def test_forms_of_titles_are_known() -> None:
-    assert {"", "_id", "_label"} <= set(FORMS)
+    assert {"", "_id", "_label"} <= set(NAME_SUFFIXES)
 
 
 def test_positions_decide_only_without_titles(tmp_path: Path) -> None:

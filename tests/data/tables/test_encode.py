@@ -27,8 +27,8 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_sizes(patch: pytest.MonkeyPatch, block: int = 1 << 24, in_memory: int = 1 << 25, chunk: int = 1 << 22) -> None:
-    patch.setattr(compressed, "BLOCK", block)
-    patch.setattr(growing_column, "IN_MEMORY", in_memory)
+    patch.setattr(compressed, "BYTES_PER_BLOCK", block)
+    patch.setattr(growing_column, "MAX_BYTES_IN_MEMORY", in_memory)
     for module in (growing_column, repeats, split_module):
         patch.setattr(module, "ROWS_PER_CHUNK", chunk)
 
@@ -80,7 +80,7 @@ def test_tables_in_small_parts_have_their_splits_and_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, in_small_parts: None
 ) -> None:
     """Names: the first in a column; a tail's wins over a head's, and the file beside over both."""
-    monkeypatch.setattr(tables, "ROWS", 3)
+    monkeypatch.setattr(tables, "ROWS_PER_BATCH", 3)
     monkeypatch.setattr(parquet, "ROWS_PER_BATCH", 3)
     splits = {split: list(dict.fromkeys(lines(9, seed))) for seed, split in enumerate(SPLITS)}
     rows = [(*fact, split) for split, facts in splits.items() for fact in facts]
@@ -113,7 +113,7 @@ def test_a_large_column_takes_no_memory() -> None:
 import numpy as np, torch
 from harmonium.data import growing_column
 from harmonium.data.growing_column import GrowingColumn
-growing_column.IN_MEMORY = 1 << 20
+growing_column.MAX_BYTES_IN_MEMORY = 1 << 20
 part = np.arange(1 << 16)
 torch.ones(1 << 20).sum()  # starts torch's threads
 """

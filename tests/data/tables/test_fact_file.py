@@ -44,7 +44,7 @@ def test_rows_are_the_same_in_every_format(tmp_path: Path, name: str, content: s
 
 
 def test_facts_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fact_file, "CHUNK", 2)
+    monkeypatch.setattr(fact_file, "FACTS_PER_CHUNK", 2)
     (tmp_path / "f.tsv").write_text("e1\tr0\te2\ne3\tr1\te4\ne5\tr2\te6\n")
     chunks = list(read_triples(tmp_path / "f.tsv", make_graph()))
     assert [chunk.to_rows().tolist() for chunk in chunks] == [[[1, 0, 2], [3, 1, 4]], [[5, 2, 6]]]

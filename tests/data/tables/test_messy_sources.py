@@ -162,7 +162,7 @@ def test_bytes_that_are_no_text_are_counted(tmp_path: Path, name: str) -> None:
 def test_options_of_tables_are_refused_where_there_is_none(tmp_path: Path, to: str, option: dict[str, Any]) -> None:
     out = tmp_path / ("facts.graph" if to == "graph" else "facts")
     convert(GOOD, out, None if to == "graph" else to)
-    message = f"it is no table, so it has no {next(iter(option)).replace('_', ' ')}"
+    message = f"it is not a table, so it has no {next(iter(option)).replace('_', ' ')}"
     if to == "nt" and "weight_column" in option:
         message = "no statement about a fact or its graph has the predicate '4'"
     with pytest.raises(HarmoniumError, match=message):
@@ -171,7 +171,7 @@ def test_options_of_tables_are_refused_where_there_is_none(tmp_path: Path, to: s
 
 
 def test_a_file_that_is_all_wrong_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harmonium.data.tables.skipped_rows.MAX_COUNTED", 20)
+    monkeypatch.setattr("harmonium.data.tables.skipped_rows.MAX_COUNTED_ROWS", 20)
     (tmp_path / "facts.csv").write_text("a,r,b\n" + "a,r\n" * 50)
     with pytest.raises(HarmoniumError, match="more than 20 rows cannot be used"):
         whole(tmp_path / "facts.csv")
@@ -387,5 +387,5 @@ def test_one_fact_and_odd_values() -> None:
         whole(numpy.zeros(3))
     with pytest.raises(HarmoniumError, match="different lengths: head 2, relation 1, tail 1"):
         whole({"head": ["a", "b"], "relation": ["r"], "tail": ["b"]})
-    with pytest.raises(HarmoniumError, match="no facts can be made of a int; give a name"):
+    with pytest.raises(HarmoniumError, match="facts cannot be read from a int; give a name"):
         whole(3)

@@ -112,7 +112,7 @@ def test_a_header_within_joined_files_is_no_fact(tmp_path: Path, on_bad: str) ->
     file.write_text("\n".join(["Source,Type,Target", *lines[:2], "Source,Type,Target", *lines[2:]]))
     graph = whole(file, on_bad=on_bad)
     assert facts(graph) == GOOD
-    assert skipped(graph) == {"the header again": 1}
+    assert skipped(graph) == {"repeated header": 1}
 
 
 def test_lines_above_a_table_are_skipped(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_file_of_which_most_rows_are_bad_is_refused(tmp_path: Path) -> None:
         load(file, on_bad="skip")
     file.write_text("head,relation,tail\n" + "a,r,\n" * 30)
     with pytest.raises(
-        HarmoniumError, match=r"facts\.csv: no row of it can be used; skipped 30 rows: the tail is empty"
+        HarmoniumError, match=r"facts\.csv: none of its rows can be used; skipped 30 rows: the tail is empty"
     ):
         load(file, on_bad="skip")
-    with pytest.raises(HarmoniumError, match="on_bad is error or skip, not 'ignore'"):
+    with pytest.raises(HarmoniumError, match="on_bad must be error or skip, not 'ignore'"):
         load(file, on_bad="ignore")  # type: ignore[arg-type]
 
 

@@ -199,9 +199,9 @@ def test_a_column_that_is_not_there_is_named(write_folder, columns: str, message
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "a,b"}, "columns are three: head,relation,tail; given: a,b"),
+        ({"columns": "a,b"}, "columns must be three: head,relation,tail; given: a,b"),
         ({"delimiter": "::"}, "one character .or tab, space., not '::'"),
-        ({"literals": "all"}, "literals are skip or keep, not 'all'"),
+        ({"literals": "all"}, "literals must be skip or keep, not 'all'"),
         ({"colums": "1,2,3"}, "unknown keyword 'colums'; did you mean 'columns'"),
     ],
 )

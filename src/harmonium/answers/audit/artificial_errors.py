@@ -75,20 +75,35 @@ KINDS: dict[str, Change] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Errors:
+    """Artificial errors, and the facts that were changed to make them."""
+
+    facts: Triples
+    originals: Triples
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
 def draw_errors(
     kind: str, facts: Triples, n_entities: int, n_relations: int, count: int, generator: torch.Generator
-) -> Triples:
+) -> Errors:
     """`count` different errors of one kind, or as many as there are; none of them is one of the facts."""
     draws = Draws(facts, n_entities, n_relations, generator)
-    known, errors = KnownAnswers.build(Slot.TAIL, facts, n_entities), facts[:0]
+    known, none = KnownAnswers.build(Slot.TAIL, facts, n_entities), facts[:0]
+    errors, originals = none, none
     for _ in range(ATTEMPTS if len(facts) else 0):
         if len(errors) >= count:
             break
         chosen = facts[draws.ids(len(facts), max(count, 1))]
         changed = KINDS[kind](draws, chosen)
-        rows = torch.cat([errors.to_rows(), changed[~known.contain(changed)].to_rows()])
-        errors = Triples.from_rows(rows[_first_of_each(rows)])
-    return errors[:count]
+        is_new = ~known.contain(changed)
+        rows = torch.cat([errors.to_rows(), changed[is_new].to_rows()])
+        first = _first_of_each(rows)
+        errors = Triples.from_rows(rows[first])
+        originals = Triples.from_rows(torch.cat([originals.to_rows(), chosen[is_new].to_rows()])[first])
+    return Errors(errors[:count], originals[:count])
 
 
 def _first_of_each(rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ error model turns evidence into probabilities. What that found is kept in the ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,12 +29,12 @@ from harmonium.run import manifest
 from harmonium.runtime import schema
 
 FILE, METHOD = "audit.json", 1  # in a run folder; made again when the model, the facts or the method change
-MINIMUM = 200  # facts that a graph needs, so that there is something to learn from
+MINIMUM = 100  # facts that a graph needs, so that there is something to learn from
 ERRORS = 3000  # artificial errors of each kind, and at most SHARE of the facts
 SHARE = 0.5
 JUDGED = 40_000  # facts that are judged with all evidence; of a larger graph the most suspect ones and a sample
 KEPT = 5000  # facts most likely to be wrong that are kept
-PROPOSED = 0.2  # probability from which on a change is looked for
+PROPOSED, FIRST = 0.2, 50  # probability from which on a change is looked for, and in any case for so many facts
 Progress = Callable[[int], None]
 
 
@@ -114,7 +114,7 @@ def _find(opened: OpenRun, progress: Progress | None) -> Suspects:
     log_odds = judged.model.log_odds(judged.heard.features)
     order = log_odds.argsort(descending=True, stable=True)[:KEPT]
     log_odds, rows = log_odds[order], judged.rows[order]
-    n_likely = int((log_odds.sigmoid() >= PROPOSED).sum())
+    n_likely = max(int((log_odds.sigmoid() >= PROPOSED).sum()), min(FIRST, len(rows)))
     likely = rows[:n_likely]
     meant = propose(witness, judged.model, facts[likely], folds[likely], judged.heard[order[:n_likely]], progress)
     proposals: list[list[Any]] = [[*proposal.triple, proposal.change] if proposal else [] for proposal in meant]
@@ -133,30 +133,39 @@ def call_witness(opened: OpenRun, facts: Triples, folds: Tensor, progress: Progr
 
 def judge(witness: Witness, facts: Triples, folds: Tensor, progress: Progress | None = None) -> Judged:
     """All facts; of a large graph a random sample, to learn from, and those that vectors and counts find most suspect."""
-    errors, kind, fold_of_error = _errors(witness, facts)
     hear = partial(witness.hear, progress=progress)
-    heard_errors = hear(errors, fold_of_error, are_known=False)
+    parts = [hear(*each).features for each in _errors(witness, facts, folds)]
+    errors = torch.cat(parts)
+    kind = torch.cat([torch.full((len(part),), number) for number, part in enumerate(parts)])
     if len(facts) <= JUDGED:
-        heard = hear(facts, folds, are_known=True)
-        model = fit_error_model(heard.features, heard_errors.features, kind)
-        return Judged(torch.arange(len(facts)), heard, model)
-    quick = hear(facts, folds, are_known=True, constraints=False).features
-    quick_errors = heard_errors.features.clone()
+        heard = hear(facts, folds, facts)
+        return Judged(torch.arange(len(facts)), heard, fit_error_model(heard.features, errors, kind))
+    quick = hear(facts, folds, facts, constraints=False).features
+    quick_errors = errors.clone()
     quick_errors[:, BY_CONSTRAINTS] = 0
     generator = torch.Generator().manual_seed(1)
     sample = torch.randperm(len(facts), generator=generator)[: JUDGED // 2]
     screening = fit_error_model(quick[sample], quick_errors, kind).log_odds(quick)
     screening[sample] = -torch.inf
     rows = torch.cat([sample, screening.topk(JUDGED - len(sample)).indices])
-    heard = hear(facts[rows], folds[rows], are_known=True)
-    return Judged(rows, heard, fit_error_model(heard.features[: len(sample)], heard_errors.features, kind))
+    heard = hear(facts[rows], folds[rows], facts[rows])
+    return Judged(rows, heard, fit_error_model(heard.features[: len(sample)], errors, kind))
 
 
-def _errors(witness: Witness, facts: Triples) -> tuple[Triples, Tensor, Tensor]:
-    """Artificial errors, the kind of each, and the fold by whose vectors each is judged."""
+def _errors(witness: Witness, facts: Triples, folds: Tensor) -> Iterator[tuple[Triples, Tensor, Triples | None]]:
+    """Artificial errors of each kind with the folds and hidden facts by which they are judged.
+
+    A wrong fact may stand beside the right one or in its place: half of the errors are added to the graph, half replace
+    the facts that were changed, which are then hidden and judged by vectors that have not seen those.
+    """
     graph, generator = witness.opened.graph, torch.Generator().manual_seed(0)
     count = min(ERRORS, int(SHARE * len(facts)))
-    drawn = [draw_errors(kind, facts, graph.n_entities, graph.n_relations, count, generator) for kind in KINDS]
-    kind = torch.cat([torch.full((len(errors),), number) for number, errors in enumerate(drawn)])
-    errors = Triples.cat(drawn)
-    return errors, kind, torch.randint(FOLDS, (len(errors),), generator=generator)
+    fold_of = dict(zip(map(tuple, facts.to_rows().tolist()), folds.tolist(), strict=True))
+    for kind in KINDS:
+        drawn = draw_errors(kind, facts, graph.n_entities, graph.n_relations, count, generator)
+        half = len(drawn) // 2
+        if half:
+            yield drawn.facts[:half], torch.randint(FOLDS, (half,), generator=generator), None
+            replaced = drawn.originals[half:]
+            of_originals = torch.tensor([fold_of[tuple(row)] for row in replaced.to_rows().tolist()])
+            yield drawn.facts[half:], of_originals, replaced

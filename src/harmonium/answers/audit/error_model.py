@@ -18,6 +18,7 @@ right facts that look no different from errors count as wrong, and errors that l
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +26,8 @@ from torch import Tensor
 
 PRECISION = 3.0  # of the prior of the weights of a kind around those common to all, per standardised input
 COMMON_PRECISION = 1.0  # of the prior of the common weights
-PRIOR_RATE = 20.0  # of the exponential prior of the shares: most graphs have few wrong facts
-START = math.log(0.01)  # log of the shares
+PRIOR_RATE = 20.0  # of the exponential prior of the sum of the shares: most graphs have few wrong facts
+START = 0.04  # sum of the shares
 LEAST = math.log(1e-4)
 MAX_ITERATIONS = 200
 Z95 = 1.959964
@@ -81,12 +82,24 @@ def fit_error_model(known: Tensor, errors: Tensor, kind: Tensor) -> ErrorModel:
         known_odds = right_or_wrong.logsumexp(1, keepdim=True) - log_shares.exp().sum().log1p()
         logits = torch.cat([known_odds, log_rate + odds], dim=1)
         prior = COMMON_PRECISION * common[1:].square().sum() + PRECISION * deviations[1:].square().sum()
-        small = PRIOR_RATE * log_shares.exp().sum() + (log_shares - LEAST).clamp(max=0).square().sum()
+        total = log_shares.exp().sum()
+        small = PRIOR_RATE * total - total.log() + (log_shares - LEAST).clamp(max=0).square().sum()
         return torch.nn.functional.cross_entropy(logits, label, reduction="sum") + prior / 2 + small
 
-    parameters = torch.zeros(n_inputs * (1 + n_kinds) + n_kinds, dtype=torch.float64)
-    parameters[-n_kinds:] = START
-    parameters.requires_grad_()
+    n_weights = n_inputs * (1 + n_kinds)
+    shares = torch.full((n_kinds,), math.log(START / n_kinds), dtype=torch.float64)
+    fitted = _minimise(loss, torch.cat([torch.zeros(n_weights, dtype=torch.float64), shares]))
+    common, deviations, log_shares = unpack(fitted)
+    curvature = torch.autograd.functional.hessian(loss, fitted)
+    covariance = torch.linalg.pinv(curvature)[-n_kinds:, -n_kinds:]
+    gradient = log_shares.softmax(0)  # of the log of the sum of the shares
+    variance = float(gradient @ covariance @ gradient)
+    return ErrorModel(mean, scale, common + deviations, log_shares, math.sqrt(max(0.0, variance)))
+
+
+def _minimise(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
+    """Where a loss is least, from a start."""
+    parameters = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS([parameters], max_iter=MAX_ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -96,13 +109,7 @@ def fit_error_model(known: Tensor, errors: Tensor, kind: Tensor) -> ErrorModel:
         return value
 
     optimiser.step(closure)
-    fitted = parameters.detach()
-    common, deviations, log_shares = unpack(fitted)
-    curvature = torch.autograd.functional.hessian(loss, fitted)
-    covariance = torch.linalg.pinv(curvature)[-n_kinds:, -n_kinds:]
-    gradient = log_shares.softmax(0)  # of the log of the sum of the shares
-    variance = float(gradient @ covariance @ gradient)
-    return ErrorModel(mean, scale, common + deviations, log_shares, math.sqrt(max(0.0, variance)))
+    return parameters.detach()
 
 
 def _design(features: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -71,19 +71,19 @@ class Witness:
         self,
         facts: Triples,
         folds: Tensor,
+        hidden: Triples | None,
         *,
-        are_known: bool,
         constraints: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> HiddenEvidence:
-        """Evidence for facts of the graph (`are_known`), or for facts that it does not have.
+        """Evidence for facts, each as if the fact beside it in `hidden` were not known: itself, where it is known.
 
         `folds` (n,) are the folds by whose vectors they are judged. Costs two queries of constraints for each fact; without
         `constraints` little, and the columns BY_CONSTRAINTS are 0.
         """
         columns = {name: torch.zeros(len(facts), dtype=torch.float64) for name in FEATURES}
         rivals = {slot: torch.zeros(len(facts), dtype=torch.int64) for slot in Slot}
-        self._set_by_relation(facts, columns)
+        self._set_by_relation(facts, hidden, columns)
         size = max(1, CELLS // self.opened.graph.n_entities)
         for relation in facts.relation.unique().tolist():
             of_relation = (facts.relation == relation).nonzero()[:, 0]
@@ -93,56 +93,73 @@ class Witness:
                 columns[f"{name} type"][of_relation] = types[facts[slot][of_relation]]
                 columns[f"{other} type exchanged"][of_relation] = types[facts[OTHER_END[slot]][of_relation]]
                 for rows in of_relation.split(size):
-                    block = facts[rows]
+                    block, hiding = facts[rows], None if hidden is None else hidden[rows]
                     vectors = self.vectors.scores(slot, block, folds[rows])
                     if constraints:
-                        symbolic, weight = self._constraints(slot, relation, block, are_known)
+                        symbolic, weight = self._constraints(slot, relation, block, hiding)
                         harmony = symbolic + weight * vectors
-                        columns[f"{name} margin"][rows], rivals[slot][rows] = self._compare(slot, harmony, block)
-                        columns[f"{name} by constraints"][rows] = self._compare(slot, symbolic, block)[0]
-                    columns[f"{name} by vectors"][rows] = self._compare(slot, vectors, block)[0]
+                        columns[f"{name} margin"][rows], rivals[slot][rows] = self._compare(
+                            slot, harmony, block, hiding
+                        )
+                        columns[f"{name} by constraints"][rows] = self._compare(slot, symbolic, block, hiding)[0]
+                    columns[f"{name} by vectors"][rows] = self._compare(slot, vectors, block, hiding)[0]
                     if progress:
                         progress(len(rows))
         for rows in torch.arange(len(facts)).split(size):
             scores = self.vectors.scores(Slot.RELATION, facts[rows], folds[rows])
             columns["relation by vectors"][rows], rivals[Slot.RELATION][rows] = self._compare(
-                Slot.RELATION, scores, facts[rows]
+                Slot.RELATION, scores, facts[rows], None if hidden is None else hidden[rows]
             )
         return HiddenEvidence(torch.stack([columns[name] for name in FEATURES], dim=1), rivals)
 
-    def _constraints(self, slot: Slot, relation: int, facts: Triples, are_known: bool) -> tuple[Tensor, float]:
-        """(n, n_entities) float32: the harmony of constraints, each fact hidden where it is known; the vectors' weight."""
+    def _constraints(self, slot: Slot, relation: int, facts: Triples, hidden: Triples | None) -> tuple[Tensor, float]:
+        """(n, n_entities) float32: the harmony of constraints; the weight of the vectors beside them."""
         grammar = self.opened.grammar
         if grammar is None:
             return torch.zeros(len(facts), self.opened.graph.n_entities), 1.0
-        given, answer = facts[OTHER_END[slot]].numpy(), facts[slot].numpy()
-        symbolic = grammar.symbolic_of(slot, relation, given, answer if are_known else None)
-        return torch.from_numpy(symbolic).float(), float(grammar.weights.of(slot, relation)[0])
+        given, hides = facts[OTHER_END[slot]].numpy(), _answers_hidden(slot, facts, hidden)
+        harmony = torch.empty(len(facts), self.opened.graph.n_entities)
+        for rows, answers in ((~hides, None), (hides, hidden)):
+            if rows.any():
+                number = rows.nonzero()[:, 0]
+                values = None if answers is None else answers[slot][number].numpy()
+                harmony[number] = torch.from_numpy(
+                    grammar.symbolic_of(slot, relation, given[number.numpy()], values)
+                ).float()
+        return harmony, float(grammar.weights.of(slot, relation)[0])
 
-    def _compare(self, slot: Slot, scores: Tensor, facts: Triples) -> tuple[Tensor, Tensor]:
+    def _compare(self, slot: Slot, scores: Tensor, facts: Triples, hidden: Triples | None) -> tuple[Tensor, Tensor]:
         """(n,) twice: the margin of each answer, and its best rival. Changes `scores`."""
-        row, other = self.opened.known(slot).of(facts)
+        row, other = self._other_answers(slot, facts, hidden)
         answer = facts[slot]
-        is_other = other != answer[row]
         own = scores.gather(1, answer[:, None])[:, 0]
-        scores[row[is_other], other[is_other]] = -torch.inf
+        scores[row, other] = -torch.inf
         scores.scatter_(1, answer[:, None], -torch.inf)
         margin = (own - scores.logsumexp(1)).double().nan_to_num(nan=LIMIT).clamp(-LIMIT, LIMIT)
         return margin, scores.argmax(1)
 
-    def _set_by_relation(self, facts: Triples, columns: dict[str, Tensor]) -> None:
+    def _other_answers(self, slot: Slot, facts: Triples, hidden: Triples | None) -> tuple[Tensor, Tensor]:
+        """(row, answer) pairs of the other known answers to each query, without hidden ones."""
+        row, other = self.opened.known(slot).of(facts)
+        kept = other != facts[slot][row]
+        if hidden is not None:
+            kept &= ~(_answers_hidden(slot, facts, hidden)[row] & (other == hidden[slot][row]))
+        return row[kept], other[kept]
+
+    def _set_by_relation(self, facts: Triples, hidden: Triples | None, columns: dict[str, Tensor]) -> None:
         """The features that count how facts of a relation usually look."""
-        habits, known = self._habits, self.opened.known(Slot.TAIL)
+        habits = self._habits
         for slot in SLOTS:
-            row, answer = self.opened.known(slot).of(facts)
             has_other = torch.zeros(len(facts), dtype=torch.bool)
-            has_other[row[answer != facts[slot][row]]] = True
+            has_other[self._other_answers(slot, facts, hidden)[0]] = True
             columns[f"second {slot.value}"] += has_other * habits.several[slot][facts.relation].log()
-        exchanged = known.contain(Triples(facts.tail, facts.relation, facts.head)).double()
-        columns["other direction"] += exchanged * (1 - habits.symmetric[facts.relation])
+        exchanged = Triples(facts.tail, facts.relation, facts.head)
+        is_known = self.opened.known(Slot.TAIL).contain(exchanged)
+        if hidden is not None:
+            is_known &= (exchanged.to_rows() != hidden.to_rows()).any(1)
+        columns["other direction"] += is_known.double() * (1 - habits.symmetric[facts.relation])
         columns["loop"] += (facts.head == facts.tail).double() * (1 - habits.loops[facts.relation])
-        row, relation = self.opened.known(Slot.RELATION).of(facts)
-        others = row[relation != facts.relation[row]]
+        others = self._other_answers(Slot.RELATION, facts, hidden)[0]
         columns["other relations"] += others.bincount(minlength=len(facts)).double().log1p()
 
     @cached_property
@@ -169,6 +186,13 @@ class Habits:
             several[slot] = _share(relation, count > 1, n).clamp(min=LEAST_SHARE)
         exchanged = opened.known(Slot.TAIL).contain(Triples(facts.tail, facts.relation, facts.head))
         return cls(several, _share(facts.relation, exchanged, n), _share(facts.relation, facts.head == facts.tail, n))
+
+
+def _answers_hidden(slot: Slot, facts: Triples, hidden: Triples | None) -> Tensor:
+    """(n,) bool: whether the hidden fact answers the query that each fact answers."""
+    if hidden is None:
+        return torch.zeros(len(facts), dtype=torch.bool)
+    return torch.stack([facts[other] == hidden[other] for other in Slot if other is not slot]).all(0)
 
 
 def _share(relation: Tensor, holds: Tensor, n_relations: int) -> Tensor:

@@ -52,7 +52,7 @@ def propose(
     changed = Triples.from_rows([proposal.triple for _, proposal in tried])
     known = witness.opened.known(Slot.TAIL).contain(changed)
     rejected = witness.opened.rejected(Slot.TAIL).contain(changed)
-    evidence = witness.hear(changed, folds[rows], are_known=False, progress=progress)
+    evidence = witness.hear(changed, folds[rows], facts[rows], progress=progress)
     log_odds, before = model.log_odds(evidence.features), model.log_odds(heard.features)
     for number, (row, proposal) in enumerate(tried):
         stands_out = bool((evidence.features[number, MARGINS[proposal.change]] > CERTAIN).all())

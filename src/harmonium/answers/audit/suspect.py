@@ -20,6 +20,7 @@ from harmonium.runtime.frames import DISPLAYED_ROWS, Tabular
 Status = Literal["contradicted", "unsupported"]
 Names = tuple[str, str, str]
 
+MOST_FACTS = 3  # that a contradiction names
 CHANGES = {
     "tail": "a far better tail",
     "head": "a far better head",
@@ -118,7 +119,7 @@ class Audit(Tabular):
         }
 
 
-def describe(
+def in_words(
     opened: OpenRun, found: Suspects, top: int, confirmed: Iterable[Names] = (), progress: Progress | None = None
 ) -> Audit:
     """The first `top` suspects in words; facts that people have `confirmed` (identifiers) are left out."""
@@ -161,7 +162,10 @@ def _reason(
     """What speaks against a fact, then what was meant, then what little speaks for it."""
     parts = []
     for contradiction in contradictions:
-        others = "; ".join(" ".join(names) for names in graph.names_of(Triples.from_rows(list(contradiction.facts))))
+        shown = list(contradiction.facts[:MOST_FACTS])
+        others = "; ".join(" ".join(names) for names in graph.names_of(Triples.from_rows(shown)))
+        if more := len(contradiction.facts) - len(shown):
+            others += f"; {more:,} more"
         parts.append(contradiction.rule + (f", but known: {others}" if others else ""))
     if proposal is not None:
         text = " ".join(graph.names_of(Triples.from_rows([proposal.triple]))[0])

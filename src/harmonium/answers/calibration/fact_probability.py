@@ -115,22 +115,43 @@ class FactCalibration:
         """(n,) float64."""
         return self.log_odds(facts).sigmoid()
 
+    def spread(self, relations: Tensor) -> Tensor:
+        """(n,) float64: standard deviation of log-odds for not knowing how many facts these relations (n,) lack."""
+        deviation = [self.label_deviation_of.get(relation, self.label_deviation) for relation in relations.tolist()]
+        return torch.tensor(deviation, dtype=torch.float64).hypot(torch.tensor(MODEL_ERROR, dtype=torch.float64))
+
+    def expected_true(self, probabilities: Tensor, relations: Tensor) -> tuple[float, float, float]:
+        """How many of some facts are true, by their probabilities, and a 90 % interval of that number."""
+        shift = Z * self.spread(relations)
+        low, expected, high = ((probabilities.logit() + side * shift).sigmoid().sum().item() for side in (-1, 0, 1))
+        return expected, low, high
+
     def uncorrected(self) -> FactCalibration:
         """Without what was learned from judgements."""
         return replace(self, correction=None)
 
     def completeness(self, graph: Graph) -> list[Completeness]:
-        """How complete each relation is that has facts; the number of missing facts is (1 - c) / c for each held-out one."""
+        """How complete each relation is that has facts: (1 - c) / c facts are missing for each held-out one.
+
+        Judgements that raise or lower the odds of predicted facts raise or lower that number alike.
+        """
         known = graph.facts().positive().relation.bincount(minlength=graph.n_relations)
         held_out = graph.valid.positive().relation.bincount(minlength=graph.n_relations)
         total, total_known = int(held_out.sum()), int(known.sum())
         relations = []
         for relation in known.nonzero()[:, 0].tolist():
             mean = -self.label_log_odds_of.get(relation, self.label_log_odds)  # of log((1 - c) / c)
+            if self.correction is not None:
+                mean += self.correction.shift(relation)
             deviation = math.hypot(self.label_deviation_of.get(relation, self.label_deviation), MODEL_ERROR)
             # the held-out facts of a rare relation are too few to count; its share of all of them is expected
             facts = (int(held_out[relation]) + int(known[relation]) * total / total_known) / 2
-            missing, low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (0, -1, 1))
+            missing = facts * math.exp(min(mean, 50.0))
+            deviation = math.hypot(
+                deviation, (missing + 1) ** -0.5
+            )  # a number of facts varies beside its mean (Poisson)
+            low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (-1, 1))
+            low = low if low >= 1 else 0.0
             relations.append(Completeness(relation, int(known[relation]), missing, low, high, int(held_out[relation])))
         return relations
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from harmonium.answers.calibration.completeness import completeness_of, completeness_table
+from harmonium.answers.calibration.completeness import completeness_of
 from harmonium.answers.calibration.fact_probability import fit_fact_calibration
 from harmonium.answers.candidate_facts import CandidateSearch
 from harmonium.answers.complete import BANDS, find_missing
 from harmonium.answers.open_run import OpenRun, open_run
+from harmonium.data.checks.completeness import completeness_table
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
 from harmonium.run.run import Run

@@ -29,6 +29,10 @@ class JudgementCorrection:
     by_relation: dict[int, float]
     facts: schema.Count  # judged, from which it was learned
 
+    def shift(self, relation: int) -> float:
+        """How much the log-odds of the facts of a relation change that are as likely true as not."""
+        return self.intercept + self.by_relation.get(relation, 0.0)
+
     def apply(self, log_odds: Tensor, relations: Tensor) -> Tensor:
         """(n,): corrected log-odds of facts of these relations (n,)."""
         corrected = self.intercept + self.slope * log_odds

@@ -1,1 +1,1 @@
-"""Results written for people and other programs: files, databases, vector stores."""
+"""Write results for people and other programs: files, databases, vector stores."""

@@ -15,7 +15,7 @@ SUFFIXES_OF_TOOL = {
     "neo4j": (".csv", ".cypher"),
     "graphrag": (".parquet",),
     "lightrag": (".json",),
-}  # of files for a tool
+}  # tool -> suffixes of its files
 
 
 def check_destination(to: str | None, out: str | Path | None) -> None:
@@ -26,7 +26,7 @@ def check_destination(to: str | None, out: str | Path | None) -> None:
         return
     tool, id = _tool(to)
     if tool not in SUFFIXES_OF_TOOL or (id and tool != "neo4j"):
-        raise HarmoniumError(f"--to is {', '.join(SUFFIXES_OF_TOOL)} or bolt://HOST, not '{to}'")
+        raise HarmoniumError(f"--to must be {', '.join(SUFFIXES_OF_TOOL)} or bolt://HOST, not '{to}'")
     suffixes = SUFFIXES_OF_TOOL[tool]
     if out is None or strip_compression(Path(out)).suffix not in suffixes:
         raise HarmoniumError(f"--to {to} writes a file: add --out FILE{' or --out FILE'.join(suffixes)}")
@@ -39,7 +39,7 @@ def check_destination(to: str | None, out: str | Path | None) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file is an earlier list for a tool, which may be replaced."""
+    """Whether we wrote this file earlier for a tool, so that it may be replaced."""
     try:
         if path.suffix == ".parquet":
             return parquet_columns(path) >= {"predicted", "probability", "run"}
@@ -47,13 +47,13 @@ def _is_ours(path: Path) -> bool:
             start = file.read(4096)
     except READ_ERRORS:
         return False
-    except ValueError:  # a HarmoniumError is one
+    except ValueError:  # includes HarmoniumError
         return False
     return b"predicted by harmonium" in start or start.startswith(",".join(neo4j_facts.HEADER).encode())
 
 
 def _tool(to: str) -> tuple[str, str | None]:
-    """The tool of a file, and the property that identifies nodes where it is given: neo4j?id=title."""
+    """The tool of a file, and the property that identifies nodes, if given: neo4j?id=title."""
     tool, _, id = to.partition("?id=")
     return tool, id or None
 
@@ -61,7 +61,7 @@ def _tool(to: str) -> tuple[str, str | None]:
 def send(
     to: str, rows: Sequence[dict[str, Any]], run: Run, out: str | Path | None = None, allow_internal: bool = False
 ) -> int:
-    """Write facts to a destination, and return how many it has of them."""
+    """Write facts to a destination; returns how many of them it has now."""
     if is_neo4j(to):
         return neo4j_facts.write_to_server(to, rows, run, allow_internal)
     assert out is not None, "checked"

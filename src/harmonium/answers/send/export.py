@@ -17,7 +17,7 @@ from harmonium.runtime.written_files import check_replaceable, replace_files
 from harmonium.training.initial_vectors import VectorTable
 
 FORMAT_OF_SUFFIX = {".npz": "npz", ".parquet": "parquet", ".faiss": "faiss"}
-FAISS_NAMES = ".json"  # added to the name of a FAISS index: the names of its entities
+FAISS_NAMES = ".json"  # suffix added to the name of a FAISS index, for the file with the names of its entities
 HUB_FILES = ("README.md", ".gitattributes", "run.json", *RUN_FILES)
 
 
@@ -25,7 +25,7 @@ def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, ove
     """Write the vectors of a run with their names, or a folder for the Hugging Face Hub; returns the paths.
 
     The suffix of `out` gives the format: .npz and .parquet hold all vectors, .faiss an index of the entities by inner
-    product with their names in .faiss.json. Vectors are those that scores are made of: of unit length if normalised.
+    product with their names in .faiss.json. Vectors are those used for scores: of unit length if the model normalises them.
     `to="hub"` writes a folder: the run with a model card, as a repository of the Hugging Face Hub; `Run.load` opens it.
 
     >>> harmonium.export("runs/demo", "vectors.parquet")
@@ -34,12 +34,12 @@ def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, ove
     run, out = Run.of(run), Path(out)
     kind = to or FORMAT_OF_SUFFIX.get(out.suffix)
     if kind not in (*FORMAT_OF_SUFFIX.values(), "hub"):
-        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMAT_OF_SUFFIX)}, or say --to hub")
+        raise HarmoniumError(f"{out}: unknown format; end it in {', '.join(FORMAT_OF_SUFFIX)}, or use --to hub")
     _check_replaceable(out, kind, overwrite)
     if kind == "hub":
         with replace_files(out) as temporary:
             return [out / name for name in hub_folder.write_hub_folder(run, temporary, out.resolve().name)]
-    files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.model, run.graph))
+    files = {"npz": _npz, "parquet": _parquet, "faiss": _faiss}[kind](vector_tables(run.final or run.model, run.graph))
     written = [out.with_name(out.name + suffix) for suffix in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,18 +51,18 @@ def export(run: Run | str | Path, out: str | Path, *, to: str | None = None, ove
 
 
 def _check_replaceable(out: Path, kind: str, overwrite: bool) -> None:
-    """Refuse to replace what no earlier export wrote, or anything unless `overwrite`."""
+    """Refuse to replace a file that no earlier export wrote, and without `overwrite` any file."""
     if kind == "hub" and overwrite and out.is_dir():
         check_replaceable(out, HUB_FILES.__contains__)
     elif out.exists() and not (overwrite and out.is_file() and kind != "hub"):
-        raise HarmoniumError(f"{out} exists; choose another name, or say --overwrite to replace an earlier export")
+        raise HarmoniumError(f"{out} exists; choose another name, or use --overwrite to replace an earlier export")
     names = out.with_name(out.name + FAISS_NAMES)
     if kind == "faiss" and names.exists() and not out.exists():  # an earlier export has both
-        raise HarmoniumError(f"{names}: would be replaced, but is not of an earlier export; choose another name")
+        raise HarmoniumError(f"{names}: would be replaced, but an earlier export did not write it; choose another name")
 
 
 def vector_tables(model: GradientGraph, graph: Graph) -> dict[str, VectorTable]:
-    """All vectors of a model by kind (entity, relation, inverse), as scores are made of them."""
+    """All vectors of a model by kind (entity, relation, inverse), as used for scores."""
     entities, relations = model.entities().detach().cpu().numpy(), model.relations().detach().cpu().numpy()
     n, names = model.n_relations, list(graph.relations.ids)
     tables = {"entity": VectorTable(list(graph.entities.ids), entities), "relation": VectorTable(names, relations[:n])}

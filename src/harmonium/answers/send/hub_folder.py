@@ -49,7 +49,7 @@ logger = logging.getLogger("harmonium")
 
 
 def write_hub_folder(run: Run, folder: Path, name: str) -> list[str]:
-    """Write all files into an existing folder, and return their names; paths of this machine are left out."""
+    """Write all files into an existing folder, and return their names. Paths of this machine are removed."""
     vectors = run.config.train.initial_vectors
     settings = replace(run.config.train, initial_vectors=None if vectors is None else Path(vectors).name)
     public = replace(run, config=replace(run.config, data=run.graph.name, train=settings))
@@ -62,7 +62,7 @@ def write_hub_folder(run: Run, folder: Path, name: str) -> list[str]:
 
 
 def _copy_computed(run: Run, folder: Path) -> list[str]:
-    """Copy what was computed from the run, such as its calibration, and name it in the new manifest."""
+    """Copy files derived from the run, such as its calibration, and list them in the new manifest."""
     if run.path is None:
         return []
     source, target = manifests.read(run.path), manifests.read(folder)
@@ -70,7 +70,7 @@ def _copy_computed(run: Run, folder: Path) -> list[str]:
     for file in DERIVED:
         if file not in source.files:
             continue
-        try:  # verified, so that a link in a run of others publishes no file of ours
+        try:  # checks sizes and sums: a link in a foreign run cannot publish a local file
             computed[file] = write(folder / file, read_verified(run.path / file, source.files[file]))
         except HarmoniumError as error:
             logger.warning("%s; it is left out", str(error).partition("; ")[0])
@@ -79,7 +79,7 @@ def _copy_computed(run: Run, folder: Path) -> list[str]:
 
 
 def card(run: Run, name: str) -> str:
-    """The model card: metadata in YAML, of which JSON is a part, then text; names are neither YAML nor markup."""
+    """The model card: metadata in YAML (as JSON, its subset), then text. Names are escaped in both."""
     graph, evaluation = run.graph, run.evaluation
     tags = ["knowledge-graph", "link-prediction", run.model.composition.name]
     metadata = {"library_name": "harmonium", "license": "unknown", "pipeline_tag": "graph-ml", "tags": tags}
@@ -97,6 +97,6 @@ def card(run: Run, name: str) -> str:
 
 
 def _markdown(name: str) -> str:
-    """A name in Markdown: neither markup nor HTML, without control characters."""
+    """Escape a name for Markdown, without HTML and control characters."""
     escaped = html.escape(harmless(name).encode("utf-8", "replace").decode(), quote=False)
     return "".join(f"\\{c}" if c in "\\`*_{}[]()#+!|~" else c for c in escaped)

@@ -1,7 +1,7 @@
 """Predicted facts for Neo4j: merged into a database, as Cypher, or as CSV for neo4j-admin.
 
 Each is a relationship with `predicted: true`, its run, the fingerprint of the model, its probability and its rank, so
-that it can be told from what was there before. Writing a list again adds none twice.
+it can be told apart from relationships that were there before. Writing a list again adds no duplicates.
 """
 
 import csv
@@ -23,10 +23,10 @@ from harmonium.run.run import Run
 from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.storage import temporary_folder
 
-LIMITS = Limits(memory=1 << 31, seconds=3600, output=1 << 26, idle=300)
+WRITE_LIMITS = Limits(memory=1 << 31, seconds=3600, output=1 << 26, idle=300)
 ADVICE_TO_REPEAT = "what was written stays; the same command again writes the rest"
 ELEMENT_ID = re.compile(r"\d+:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+")  # of Neo4j 5
-STATEMENT = 1_000  # facts in a statement of Cypher
+FACTS_PER_STATEMENT = 1_000  # of Cypher
 HEADER = (":START_ID", ":END_ID", ":TYPE", "probability:double", "rank:long", "predicted:boolean", "run", "model")
 Row = dict[str, Any]
 logger = logging.getLogger("harmonium")
@@ -34,7 +34,7 @@ logger = logging.getLogger("harmonium")
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where predicted facts come from."""
+    """Origin of predicted facts: the run and its model."""
 
     run: str
     model: str  # the fingerprint of graph and model, shortened
@@ -45,7 +45,7 @@ class Provenance:
 
 
 def properties(row: Row, provenance: Provenance) -> dict[str, Any]:
-    """The properties of a predicted relationship, beside those that it is merged by."""
+    """The properties of a predicted relationship, except those by which it is merged."""
     values = {"probability": row["probability"], "rank": int(row["rank"]), "model": provenance.model}
     return {key: value for key, value in values.items() if value is not None}
 
@@ -70,7 +70,7 @@ def write_to_server(text: str, rows: Sequence[Row], run: Run, allow_internal: bo
         messages = stream(
             "harmonium.data.formats.neo4j.bolt_session:write_facts",
             arguments,
-            LIMITS,
+            WRITE_LIMITS,
             address.location,
             ADVICE_TO_REPEAT,
         )
@@ -84,7 +84,7 @@ def _ends(row: Row) -> list[str]:
 
 
 def _expected_names(graph: Graph) -> Any:
-    """The label of an identifier; None where the graph has none that differs."""
+    """A function identifier -> label; None if the graph has no label that differs from it."""
 
     def name(identifier: str) -> str | None:
         if graph.entities.labels is None:
@@ -105,7 +105,7 @@ def _report_missing(address: Neo4jAddress, result: dict[str, Any], n_facts: int)
         f"and a name as in the run, such as ({head}, {relation}, {tail})"
     )
     if result["written"] == 0:
-        raise HarmoniumError(f"{text}; say which property identifies nodes: ?id=PROPERTY at the end of the address")
+        raise HarmoniumError(f"{text}; name the property that identifies nodes: ?id=PROPERTY at the end of the address")
     logger.warning(text)
 
 
@@ -113,7 +113,7 @@ def _report_missing(address: Neo4jAddress, result: dict[str, Any], n_facts: int)
 
 
 def write_csv(path: Path, rows: Sequence[Row], run: Run) -> None:
-    """Relationships as `neo4j-admin database import` and LOAD CSV read them."""
+    """Write relationships as CSV for `neo4j-admin database import` and LOAD CSV."""
     provenance = Provenance.of(run)
     with create_file(path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -127,14 +127,14 @@ def write_csv(path: Path, rows: Sequence[Row], run: Run) -> None:
 
 
 def write_cypher(path: Path, rows: Sequence[Row], run: Run, id: str | None = None) -> None:
-    """A script for cypher-shell; nodes are matched by a property (default: as `id_property` says)."""
+    """Write a script for cypher-shell; nodes are matched by the property `id` (default: `id_property`)."""
     provenance = Provenance.of(run)
     with create_file(path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
         file.writelines(_cypher(rows, provenance, id or id_property(run.graph)))
 
 
 def id_property(graph: Graph) -> str | None:
-    """The property that identifies nodes: none for element ids, `id` where labels name them, otherwise `name`."""
+    """The property that identifies nodes: None (element ids), `id` if the graph has labels, otherwise `name`."""
     if ELEMENT_ID.fullmatch(graph.entities.ids[0]):
         return None
     return "name" if graph.entities.labels is None else "id"
@@ -152,8 +152,8 @@ def _cypher(rows: Sequence[Row], provenance: Provenance, id: str | None) -> Iter
     for row in rows:
         by_type.setdefault(row["relation"], []).append(row)
     for relation, facts in by_type.items():
-        for start in range(0, len(facts), STATEMENT):
-            listed = ",\n  ".join(_cypher_map(row, provenance) for row in facts[start : start + STATEMENT])
+        for start in range(0, len(facts), FACTS_PER_STATEMENT):
+            listed = ",\n  ".join(_cypher_map(row, provenance) for row in facts[start : start + FACTS_PER_STATEMENT])
             yield (
                 f"UNWIND [\n  {listed}\n] AS row\n"
                 f"MATCH (h) WHERE {node.format('h', 'head')}\nMATCH (t) WHERE {node.format('t', 'tail')}\n"
@@ -172,7 +172,7 @@ def _cypher_value(value: Any) -> str:
 
 
 def cypher_text(text: str) -> str:
-    """A string of Cypher; all but printable ASCII is escaped."""
+    """A Cypher string literal; everything except printable ASCII is escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + "".join(c if " " <= c <= "~" else _escape(c) for c in escaped) + "'"
 

@@ -1,4 +1,4 @@
-"""Predicted links for tools of retrieval: a table of relationships for GraphRAG, a custom knowledge graph for LightRAG."""
+"""Predicted facts for retrieval tools: a table of relationships for GraphRAG, a custom knowledge graph for LightRAG."""
 
 import uuid
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from harmonium.data.graph import Graph
 from harmonium.run.run import Run
 from harmonium.runtime import storage
 
-MADE_BY = "harmonium:"  # what the attribute file_path of a predicted link begins with
+FILE_PATH_PREFIX = "harmonium:"  # of the attribute file_path, marks predicted links
 
 Row = dict[str, Any]
 
 
 def links(rows: Sequence[Row], graph: Graph) -> list[Row]:
-    """The facts between entities, without those that state a type."""
+    """The facts between entities; facts that state a type are left out."""
     states_type = {graph.relations.ids[relation] for relation in type_relations(graph)}
     return [row for row in rows if row["relation"] not in states_type]
 
 
 def write_graphrag(path: Path, rows: Sequence[Row], run: Run) -> None:
-    """A Parquet file with the columns of GraphRAG's relationships.parquet, and probability, predicted and run.
+    """Write Parquet with the columns of GraphRAG's relationships.parquet, and probability, predicted and run.
 
-    The weight is the probability; the text units, which would be evidence in a text, are none.
+    The weight is the probability. There are no text units, as no text supports a prediction.
     """
     import polars as pl
 
@@ -58,7 +58,7 @@ def write_graphrag(path: Path, rows: Sequence[Row], run: Run) -> None:
 
 
 def _degrees(graph: Graph) -> dict[str, int]:
-    """How many entities each is linked with, whatever the direction and the number of facts between them."""
+    """Number of neighbours of each entity, regardless of direction and of the number of facts between two."""
     facts = graph.facts()
     facts = facts[~torch.isin(facts.relation, torch.tensor(type_relations(graph), dtype=torch.int64))]
     pairs = torch.stack([torch.minimum(facts.head, facts.tail), torch.maximum(facts.head, facts.tail)], dim=1)
@@ -67,14 +67,14 @@ def _degrees(graph: Graph) -> dict[str, int]:
 
 
 def _identifier(row: Row, provenance: Provenance) -> str:
-    """The same for the same fact of the same run."""
+    """Stable identifier of a predicted fact: equal for equal facts of one run."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "\t".join([provenance.run, row["head"], row["relation"], row["tail"]])))
 
 
 def write_lightrag(path: Path, rows: Sequence[Row], run: Run) -> None:
-    """JSON that LightRAG's insert_custom_kg takes: relationships, and one chunk of text that says where they come from."""
+    """Write JSON for LightRAG's insert_custom_kg: relationships, and one chunk of text that states their origin."""
     provenance, facts = Provenance.of(run), links(rows, run.graph)
-    source = f"{MADE_BY}{provenance.run}"
+    source = f"{FILE_PATH_PREFIX}{provenance.run}"
     relationships = [
         {
             "src_id": row["head"],

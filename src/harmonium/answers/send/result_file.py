@@ -1,4 +1,4 @@
-"""Rows of results into a file: TSV, CSV, JSON lines, Parquet or RDF, written as they come."""
+"""Write rows of results to a file as they are produced: TSV, CSV, JSON lines, Parquet or RDF."""
 
 import csv
 import io
@@ -14,10 +14,14 @@ from harmonium.data.compressed import READ_ERRORS, create_file, open_bytes, stri
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import check_output_file
 
-RESULT_SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")  # suffixes
-RDF_KINDS = (".nt", ".ttl")
-FACT = {"head", "relation", "tail"}
-RESULTS = (FACT | {"score"}, FACT | {"verdict"}, {"rule", "weight"})  # of predicted and judged facts, and of rules
+RESULT_SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet", ".nt", ".ttl")
+RDF_SUFFIXES = (".nt", ".ttl")
+FACT_COLUMNS = {"head", "relation", "tail"}
+RESULT_COLUMNS = (
+    FACT_COLUMNS | {"score"},
+    FACT_COLUMNS | {"verdict"},
+    {"rule", "weight"},
+)  # predictions, judgements, rules
 Row = dict[str, Any]
 
 
@@ -43,14 +47,14 @@ def check_writable(path: Path) -> None:
 
 
 def not_ours(path: Path) -> HarmoniumError:
-    """The error for a file that is in the way."""
+    """The error for an existing file that we did not write."""
     return HarmoniumError(
         f"--out {path}: exists and holds no results of harmonium, so it will not be replaced; choose another name"
     )
 
 
 def _holds_results(path: Path, kind: str) -> bool:
-    """Whether a file is empty or has the columns of results: an earlier list may be replaced, other files may not."""
+    """Whether a file is empty or has the columns of results, so that it may be replaced."""
     if not path.is_file():
         return False
     try:
@@ -59,7 +63,7 @@ def _holds_results(path: Path, kind: str) -> bool:
         with open_bytes(path) as file:
             head = file.read(1 << 16)
         line = head.partition(b"\n")[0].decode().rstrip("\r")
-        if not head or kind in RDF_KINDS:
+        if not head or kind in RDF_SUFFIXES:
             return not head or b"harmonium:" in head
         if kind == ".jsonl":
             return _are_results(set(json.loads(line)))
@@ -71,7 +75,7 @@ def _holds_results(path: Path, kind: str) -> bool:
 
 
 def _are_results(columns: set[str]) -> bool:
-    return any(columns >= known for known in RESULTS)
+    return any(columns >= known for known in RESULT_COLUMNS)
 
 
 def parquet_columns(path: Path) -> set[str]:
@@ -80,15 +84,15 @@ def parquet_columns(path: Path) -> set[str]:
     try:
         return set(pl.read_parquet_schema(path))
     except pl.exceptions.PolarsError as error:
-        raise ValueError("no Parquet") from error
+        raise ValueError("not a Parquet file") from error
 
 
 def write_rows(path: str | Path, rows: Iterator[Row], run: str) -> int:
-    """Write rows with the same columns and return their number; the file appears complete or not at all."""
+    """Write rows with the same columns and return their number. The file is written atomically."""
     path = Path(path)
     check_path(path)
     kind = strip_compression(path).suffix
-    if kind in RDF_KINDS:
+    if kind in RDF_SUFFIXES:
         return _write_rdf(path, rows, run)
     return _write_parquet(path, rows) if kind == ".parquet" else _write_text(path, rows, kind)
 
@@ -110,7 +114,7 @@ def _write_rdf(path: Path, rows: Iterator[Row], run: str) -> int:
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> int:
-    """By way of a temporary JSON file, so that memory stays bounded."""
+    """Write Parquet through a temporary JSON file, so that memory stays bounded."""
     import polars as pl
 
     with create_file(path) as file, tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
@@ -124,7 +128,7 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> int:
 
 
 def _write_text(path: Path, rows: Iterator[Row], kind: str) -> int:
-    """JSON lines, or CSV or TSV with a header."""
+    """Write JSON lines, or CSV or TSV with a header."""
     count = 0
     with create_file(path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

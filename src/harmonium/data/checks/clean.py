@@ -13,10 +13,10 @@ from harmonium.data.relation_rules import RULE_KINDS, Rules, find_implied, mine_
 
 
 def clean_copy(graph: Graph) -> tuple[Graph, dict[str, Any]]:
-    """A copy without leaks, as FB15K-237 was made from FB15K, and a report of what was dropped; names stay as they are.
+    """A copy without leaks, as FB15K-237 was made from FB15K, and a report of what was dropped. Names do not change.
 
-    Repeated facts stay in the first split that has them; of redundant relations the one with most facts stays; valid and
-    test lose the facts that a confident rule still derives from train.
+    A repeated fact is kept in the first split that has it. Of redundant relations the one with the most facts is kept. Facts
+    of valid and test that a confident rule still derives from train are dropped.
     """
     facts, n = graph.facts(), graph.n_entities
     sizes = torch.tensor([len(graph.splits[split]) for split in SPLITS])
@@ -34,7 +34,7 @@ def clean_copy(graph: Graph) -> tuple[Graph, dict[str, Any]]:
     for reason, allowed in steps.items():
         counts = split[keep & ~allowed].bincount(minlength=3).tolist()
         dropped[reason], keep = dict(zip(SPLITS, counts, strict=True)), keep & allowed
-    names = graph.relations.titles()
+    names = graph.relations.unique_names()
     train, valid, test = (facts[keep & (split == number)] for number in range(3))
     report = {
         "dropped": dropped,
@@ -53,7 +53,7 @@ def _first_occurrence(codes: Tensor) -> Tensor:
 
 
 def _replaced_relations(rules: Rules) -> dict[int, int]:
-    """relation -> the larger relation, which is kept, that it is the inverse or duplicate of."""
+    """Dropped relation -> the larger relation, kept in its stead, whose inverse or duplicate it is."""
     mutual = rules[rules.kind < RULE_KINDS.index("implied")]
     equivalent: dict[int, list[int]] = {}
     for body, head in zip(mutual.body.tolist(), mutual.head.tolist(), strict=True):

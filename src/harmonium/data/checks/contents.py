@@ -1,4 +1,4 @@
-"""What a graph contains: counts, and its relations with an example."""
+"""Summary of a graph: sizes, and each relation with an example fact."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from harmonium.data.graph import Graph
 
 
 def describe_graph(graph: Graph) -> dict[str, Any]:
-    """Sizes, notes of reading, and relations, most frequent first: what `harmonium info` prints."""
+    """Sizes, notes on how it was read, and relations in descending order of frequency: what `harmonium info` prints."""
     return {
         "name": graph.name,
         "entities": graph.n_entities,

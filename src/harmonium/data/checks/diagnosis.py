@@ -1,4 +1,4 @@
-"""The diagnosis of a graph: findings with a verdict, and relations that say the same.
+"""The diagnosis of a graph: findings with a verdict, and redundant relations.
 
 Most checks ask which relations hold between the same two entities, in the same or the other direction. `mine_rules`
 answers that by counting; leaks and redundant relations both use its rules.
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from harmonium.data.checks.completeness import completeness_table
 from harmonium.data.checks.contradictions import Contradictions
 from harmonium.data.checks.findings import BOUNDS, LEVELS, Finding, find_all
 from harmonium.data.graph import Graph
@@ -21,7 +22,7 @@ from harmonium.runtime.frames import markdown_table
 
 
 def diagnose(graph: Graph) -> Diagnosis:
-    """Run all checks. Facts that rules derive are looked for in test or, where there is none, in valid."""
+    """Run all checks. Leaks are counted in the test split or, without one, in valid."""
     rules = mine_rules(graph.facts(), graph.n_entities, graph.n_relations)
     split = judged_split(graph)
     implied, finds = find_implied(graph.splits[split], graph.train, rules, graph.n_entities)
@@ -35,7 +36,7 @@ def diagnose(graph: Graph) -> Diagnosis:
 
 
 def judged_split(graph: Graph) -> Literal["test", "valid"]:
-    """The held-out facts that leaks are looked for in: test, or valid where there is no test."""
+    """The split in which leaks are counted: test, or valid where test is empty."""
     return "test" if len(graph.test) or not len(graph.valid) else "valid"
 
 
@@ -46,11 +47,12 @@ class Diagnosis(Displayed):
     graph: str
     triples: dict[str, int]
     findings: Sequence[Finding]
-    relations: Sequence[dict[str, Any]]  # kind, relation, other, share, pairs, finds: most test facts found first
+    relations: Sequence[dict[str, Any]]  # kind, relation, other, share, pairs, finds; descending by `finds`
     notes: Sequence[str] = ()
     rule_baseline: dict[str, Any] | None = None  # metrics and protocol of rules alone; None: nothing to rank
     cleaned: dict[str, Any] | None = None  # what `clean_copy` left out, and where the copy is
     since: Contradictions | None = None  # facts that contradict an older version
+    completeness: Sequence[dict[str, Any]] = ()  # of each relation of a run's graph, most facts first
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.graph}: {self.verdict}", self.reason)
@@ -64,7 +66,7 @@ class Diagnosis(Displayed):
 
     @property
     def _decisive(self) -> list[Finding]:
-        """The findings at the level of the verdict; if that is ok, symmetry where it gives many test facts away."""
+        """The findings that decide the verdict; if that is ok, symmetric leakage where it reveals many test facts."""
         if self.verdict != "ok":
             return [finding for finding in self.findings if finding.level == self.verdict]
         symmetry = self._finding("symmetric leakage")
@@ -107,7 +109,12 @@ class Diagnosis(Displayed):
             rows.append(["left", *cleaned["triples"].values()])
             caption = f"{len(cleaned['relations']):,} redundant relations dropped (--format json lists them)"
             yield Table(f"Cleaned copy in {cleaned['path']}", ["dropped", "train", "valid", "test"], rows, caption)
+        yield from completeness_table(self.completeness)
         yield from notes(self.notes)
+        yield Line(
+            "names, leaks and splits are checked here; `harmonium audit` finds single facts that are probably wrong",
+            "dim",
+        )
         if since := self.since:
             yield Line(since.sentence, "bold")
             columns = list(since.COLUMNS)
@@ -116,7 +123,7 @@ class Diagnosis(Displayed):
                 yield Table("Contradictions", columns, rows, more_rows(since.count - len(rows), " with --top"))
 
     def records(self) -> list[dict[str, Any]]:
-        """The findings or, with an older version, what contradicts it."""
+        """The findings or, when compared with an older version, the contradictions."""
         if self.since:
             return list(self.since.rows)
         names = ("level", "name", "text", "advice", "examples")
@@ -134,6 +141,7 @@ class Diagnosis(Displayed):
             "rule_baseline": self.rule_baseline,
             "notes": list(self.notes),
             "cleaned": self.cleaned,
+            **({"completeness": list(self.completeness)} if self.completeness else {}),
             **({"since": self.since.to_json()} if self.since else {}),
         }
 
@@ -162,9 +170,9 @@ class Diagnosis(Displayed):
 
 
 def _redundant_relations(graph: Graph, rules: Rules, finds: Tensor) -> list[dict[str, Any]]:
-    """The rules by name, both directions of a mutual one in one row; symmetric relations too."""
+    """Rules between relations as rows of names; a rule that holds both ways is one row. Symmetric relations are included."""
     rows: dict[tuple[int, int, int], dict[str, Any]] = {}
-    names = graph.relations.titles()
+    names = graph.relations.unique_names()
     columns = (rules.kind, rules.body, rules.head, rules.confidence, rules.support, finds)
     for kind, body, head, share, pairs, hits in zip(*(column.tolist() for column in columns), strict=True):
         first, second = (

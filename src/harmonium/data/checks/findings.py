@@ -10,8 +10,8 @@ from torch import Tensor
 
 from harmonium.data.graph import SPLITS, Graph
 from harmonium.data.names import spelling_key
-from harmonium.data.relation_rules import MIN_SUPPORT, REDUNDANCY, RULE_KINDS, relations_by_pair
-from harmonium.data.spellings import MAX_NAMES, UNITED, find_spellings
+from harmonium.data.relation_rules import MIN_REDUNDANCY, MIN_SUPPORT, RULE_KINDS, relations_by_pair
+from harmonium.data.spellings import MAX_NAMES_COMPARED, UNITED, find_spellings
 from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 
@@ -23,16 +23,16 @@ BOUNDS = {  # the share of test facts above which a finding is a warning, and a 
     "Cartesian": (0.2, 1.0),
     "unseen": (0.1, 1.0),
 }
-SHOWN_OF_FINDING = 5
+SHOWN_OF_FINDING = 5  # examples
 MARKS = re.compile(r"['\u2019`]|(?<!\d)\.|\.(?!\d)")  # within words: U.S.A. is USA, but 1.5 is not 15
 GAPS = re.compile(r"[\s_\-\u2010-\u2015,]+")  # between words; other signs count: C++ is not C#
-LOW_WEIGHT = 0.5
-QUANTILE_LIMIT = 1 << 24  # values
+LOW_WEIGHT = 0.5  # below it a fact counts as doubtful
+MAX_QUANTILE_VALUES = 1 << 24  # torch.quantile takes no more
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: what it found, how serious that is, what to do."""
+    """The result of one check: what it counted, how serious that is, what to do."""
 
     name: str
     text: str
@@ -43,14 +43,14 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The text, with examples unless all is well."""
+        """The text; followed by examples unless the level is ok."""
         if self.level == "ok" or not self.examples:
             return self.text
         return f"{self.text}; such as {', '.join(self.examples[:3])}"
 
 
 def find_all(graph: Graph, split: str, implied: Tensor) -> list[Finding]:
-    """All checks; `implied` (kinds, n) says which facts of the split rules of each kind derive from train."""
+    """Run all checks. `implied` (kinds, n) marks the facts of the split that rules of each kind derive from train."""
     facts = graph.splits[split]
     return [
         *_repeated(graph),
@@ -136,7 +136,7 @@ def _shapes(graph: Graph, facts: Triples, split: str) -> Iterator[Finding]:
     relations, heads = by_head.keys, by_head.offsets.diff()
     tails = graph.slot_candidates(Slot.TAIL).offsets.diff()
     pairs = relations_by_pair(graph.facts(), graph.n_entities).values.bincount(minlength=graph.n_relations)[relations]
-    cartesian = relations[(pairs >= REDUNDANCY * heads * tails) & (torch.minimum(heads, tails) >= MIN_SUPPORT)]
+    cartesian = relations[(pairs >= MIN_REDUNDANCY * heads * tails) & (torch.minimum(heads, tails) >= MIN_SUPPORT)]
     count = int(torch.isin(facts.relation, cartesian).sum())
     text = _ratio(len(cartesian), graph.n_relations, "relations connect almost all heads with almost all tails")
     text += f"; they contain {count:,} {split} facts"
@@ -178,7 +178,7 @@ def _self_loops(graph: Graph) -> Finding:
 
 
 def _degrees(graph: Graph) -> Iterator[Finding]:
-    """How unequally facts are spread over entities, and the entities without any."""
+    """How unequally facts are distributed over entities (Gini), and entities without facts."""
     facts = graph.facts()
     degree = torch.cat([facts.head, facts.tail]).bincount(minlength=graph.n_entities)
     isolated = (degree == 0).nonzero()[:, 0].tolist()
@@ -193,7 +193,7 @@ def _degrees(graph: Graph) -> Iterator[Finding]:
 
 
 def _weights(graph: Graph) -> Iterator[Finding]:
-    """How sure the facts are said to be, if they have weights: how many are doubtful, left out, or said in two ways."""
+    """Weights of facts, if there are any: how many are low, zero, above 1, or differ for the same fact."""
     facts = graph.facts()
     if facts.weight is None:
         return
@@ -221,12 +221,12 @@ def _weights(graph: Graph) -> Iterator[Finding]:
 
 
 def _thinned(values: Tensor) -> Tensor:
-    """At most as many values, evenly spaced, as torch.quantile takes."""
-    return values[:: 1 + len(values) // QUANTILE_LIMIT]
+    """Every k-th value, such that torch.quantile accepts their number."""
+    return values[:: 1 + len(values) // MAX_QUANTILE_VALUES]
 
 
 def gini(counts: Tensor) -> float:
-    """Gini coefficient: 0 when all counts are equal, towards 1 when one has everything."""
+    """Gini coefficient: 0 when all counts are equal, close to 1 when one entity has nearly all."""
     n, total = len(counts), int(counts.sum())
     if not total:
         return 0.0
@@ -261,7 +261,7 @@ def _names(graph: Graph) -> Iterator[Finding]:
 
 def _differ_in_punctuation(vocabulary: Vocabulary) -> list[tuple[int, int]]:
     """Pairs of names that differ in punctuation within or between words: U.S.A. and USA, Saint-Denis and Saint Denis."""
-    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES:
+    if vocabulary.labels is not None or len(vocabulary) > MAX_NAMES_COMPARED:
         return []
     first: dict[str, int] = {}
     pairs = []

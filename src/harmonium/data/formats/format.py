@@ -1,4 +1,4 @@
-"""What a format declares of itself: its name, its files, and the functions that read and write them."""
+"""Declaration of a format: its name, its files, and the functions that read and write them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Format:
     """
 
     name: str  # one word: `--to NAME` for a folder format
-    title: str  # as people call it
-    help: str  # what is read, in a line
-    read: Callable[[Path, Options], Source] | None = None  # of a format that is no table
-    open_table: Callable[[Path, Options, SkippedRows, list[Note]], Table] | None = None  # of one that is: one file
+    title: str  # its usual name, as shown to users
+    help: str  # one line of help: what is read
+    read: Callable[[Path, Options], Source] | None = None  # for a format that is not a table
+    open_table: Callable[[Path, Options, SkippedRows, list[Note]], Table] | None = None  # for a table: reads one file
     suffixes: tuple[str, ...] = ()  # of its files; a folder has train.SUFFIX (and valid, test)
     detect: Callable[[Path, Options], bool] | None = None  # default: by the suffixes
     write: Callable[[Graph, Path, Sequence[str], bool], None] | None = (
-        None  # splits to one file; whether it stands alone
+        None  # writes splits to one file; last argument: whether it is the only file
     )
     written: tuple[str, ...] | None = None  # the suffixes it writes; default: all that it reads
-    write_folder: Callable[[Graph, Path], None] | None = None  # of a format that is always a folder
+    write_folder: Callable[[Graph, Path], None] | None = None  # for a format that is always a folder
     beside: tuple[str, ...] = ("*_names.tsv",)  # patterns of files beside a single file that are read with it
-    table_options: tuple[str, ...] | None = None  # options of tables that it has; None: all
+    table_options: tuple[str, ...] | None = None  # options of tables that it supports; None: all
     has_weights: bool = True
-    has_labels: bool = False  # in its files of a folder, so that no entity_names.tsv is written beside them
+    has_labels: bool = False  # if false, a folder also gets entity_names.tsv
 
     def detects(self, path: Path, options: Options) -> bool:
         """Whether a file or folder is in this format."""
@@ -65,7 +65,7 @@ class Format:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What `convert --to` calls it: its name if it is a folder, else the suffixes that it writes, without the dot."""
+        """Values of `convert --to` for it: its name if it is a folder, else the suffixes that it writes, without the dot."""
         if self.write_folder is not None:
             return (self.name,)
         if self.write is None:

@@ -1,4 +1,4 @@
-"""Parquet: a folder with train.parquet (valid, test), or one file; columns are chosen as in other tables."""
+"""Parquet: a folder with train.parquet (valid, test), or one file; columns are chosen as for other tables."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from harmonium.runtime.limited_process import Limits, stream
 from harmonium.runtime.untrusted import refuse_pickle
 
 ROWS_PER_BATCH = 1 << 20  # read at a time
-MEMORY = 1 << 29  # bytes for the reader of a small file
+READER_MEMORY = 1 << 29  # bytes that the reading process may use, however small the file is
 
 
 def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
@@ -39,10 +39,10 @@ def _row_name(first: int, row: int) -> str:
 
 
 def read_tables(path: Path) -> Iterator[pl.DataFrame]:
-    """The table in a file, in parts; at least one, which may be empty. Another process reads it, as polars may abort."""
+    """The table in batches, at least one (perhaps empty). Read in another process, as a bad file can abort polars."""
     try:
         refuse_pickle(path)
-        limits = Limits.of([path], MEMORY)
+        limits = Limits.of([path], READER_MEMORY)
     except OSError as error:
         raise HarmoniumError(f"{path}: cannot be read ({error.strerror or error})") from error
     arguments = {"file": str(path), "rows": ROWS_PER_BATCH}

@@ -1,4 +1,4 @@
-"""Tables of a Parquet file as Arrow messages. Imports nothing heavy but polars: files are read in a process of their own."""
+"""Tables of a Parquet file as Arrow messages. Imports nothing heavy but polars, as it runs in a separate process."""
 
 import io
 import os
@@ -8,15 +8,15 @@ from typing import Any
 
 from harmonium.errors import HarmoniumError
 
-FEW_ROWS = 1 << 20  # so many are read, however small the file is
-ROWS_PER_BYTE = 8  # at most: different facts take more than a bit each
+ALWAYS_ALLOWED_ROWS = 1 << 20  # however small the file is
+MAX_ROWS_PER_BYTE = 8  # of a file: distinct facts take more than a bit each
 MAX_THREADS = 8
-MAX_DEPTH = 2  # of nested types; vectors are lists of numbers
+MAX_DEPTH = 2  # of nested types: allows vectors, which are lists of numbers
 
 
 def read_tables(file: str, rows: int) -> Iterator[list[bytes]]:
     """Messages of one table each, as an Arrow stream; at least one, which may be empty."""
-    os.environ["POLARS_MAX_THREADS"] = str(min(MAX_THREADS, os.cpu_count() or 1))  # each takes some memory
+    os.environ["POLARS_MAX_THREADS"] = str(min(MAX_THREADS, os.cpu_count() or 1))  # each thread takes memory
     import polars as pl
 
     try:
@@ -25,7 +25,7 @@ def read_tables(file: str, rows: int) -> Iterator[list[bytes]]:
             if _depth(dtype) > MAX_DEPTH:
                 raise HarmoniumError(f"{file}: its column '{name}' is nested; facts are columns of text or numbers")
         n_rows, size = frame.select(pl.len()).collect().item(), Path(file).stat().st_size
-        if n_rows > max(FEW_ROWS, ROWS_PER_BYTE * size):
+        if n_rows > max(ALWAYS_ALLOWED_ROWS, MAX_ROWS_PER_BYTE * size):
             raise HarmoniumError(
                 f"{file}: {n_rows:,} rows in {size:,} bytes are one row again and again; remove repetitions"
             )
@@ -55,7 +55,7 @@ def _children(dtype: Any) -> list[Any]:
 
 def _to_arrow(table: Any) -> bytes:
     content = io.BytesIO()
-    table.write_ipc_stream(content, compat_level=_oldest())  # whose texts share no buffers with other parts
+    table.write_ipc_stream(content, compat_level=_oldest())  # an older format, in which batches share no text buffers
     return content.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""All formats and servers: which of them reads a graph, and writing one in any format."""
+"""All formats and servers: chooses the one that reads a source, and writes a graph in any format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harmonium.data.tables.table import Table
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.written_files import replace_files
 
-LAST = ("text",)  # it reads nearly any file, so other formats are tried first
+TRIED_LAST = ("text",)  # reads nearly any file, so all other formats are tried first
 
 
 def _declared() -> tuple[Format, ...]:
@@ -32,19 +32,19 @@ def _declared() -> tuple[Format, ...]:
     names = (module.name for module in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}."))
     modules = [importlib.import_module(name) for name in names if name != __name__]
     declared = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
-    return tuple(sorted(declared, key=lambda format: (format.name in LAST, format.name)))
+    return tuple(sorted(declared, key=lambda format: (format.name in TRIED_LAST, format.name)))
 
 
 FORMATS = _declared()
 SERVERS: tuple[Server, ...] = (sparql.SERVER, neo4j.SERVER)
 GRAPH_FORMAT = graph_file.SUFFIX.removeprefix(".")  # the binary format, which is one file
 SPREADSHEETS = r"\.(xls[xbm]?|ods|numbers)"
-UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # suffixes of files, not of folders
-PARTS = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # files of a folder, without suffixes
+UNSUPPORTED = r"json|jsonld|xlsx?|rdf|xml|owl|n3|trig|zip|tar|tgz|gexf|graphml"  # suffixes that are not read in folders
+SPLIT_FILES = r"(train|valid|test|entity|relation)(2id|_ids|_names|_strings)?"  # in a folder, without suffixes
 
 
 def server(source: object) -> Server | None:
-    """The kind of server whose address this is, such as sparql:URL or bolt://HOST; None if it is no address."""
+    """The kind of server whose address this is, such as sparql:URL or bolt://HOST; None for anything else."""
     return next((kind for kind in SERVERS if kind.claims(source)), None) if isinstance(source, str) else None
 
 
@@ -56,10 +56,10 @@ def detect(path: Path, options: Options) -> Format:
         if format.detects(path, options):
             return format
     content = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
-    titles = ", ".join(dict.fromkeys(format.title for format in FORMATS))
+    formats = ", ".join(dict.fromkeys(format.title for format in FORMATS))
     raise HarmoniumError(
         f"{path}: not a graph: expected a file of facts, or a folder with train.txt (.tsv, .csv, ...); found {content}. "
-        f"Formats: {titles}"
+        f"Formats: {formats}"
     )
 
 
@@ -81,7 +81,7 @@ def open_table(path: Path, options: Options, skipped: SkippedRows, notes: list[N
 
 
 def _notes_of_unread_files(path: Path, format: Format) -> list[Note]:
-    """A note if a folder has a split in several files, of which one is read."""
+    """A note if a folder has a split in files of several formats, of which only one is read."""
     if path.is_file() or not format.suffixes:
         return []
     suffixes = {suffix for each in FORMATS for suffix in each.suffixes}
@@ -101,8 +101,8 @@ def _notes_of_unread_files(path: Path, format: Format) -> list[Note]:
 
 
 def targets() -> tuple[str, ...]:
-    """What a graph can be written as: suffixes of files, without the dot, and names of folders."""
-    order = ("tsv", "txt", "csv")  # first, as most people want a table
+    """All values of `convert --to`: suffixes of files, without the dot, and names of folders."""
+    order = ("tsv", "txt", "csv")  # listed first, as most users want a table
     names = dict.fromkeys(target for format in FORMATS for target in format.targets)
     return (*order, *(name for name in names if name not in order), GRAPH_FORMAT)
 
@@ -133,7 +133,7 @@ def output_format(out: Path, to: str | None = None) -> str:
 def write(graph: Graph, out: Path, to: str) -> list[Note]:
     """Write a graph as one file or as a folder of splits; returns notes for the user.
 
-    In a folder the files of an earlier graph are replaced, and those of anyone else are an error or stay.
+    In a folder, files that an earlier call wrote are replaced; other files are left alone, or are an error if in the way.
     """
     if to == GRAPH_FORMAT:
         with create_file(out) as file:
@@ -153,7 +153,7 @@ def write(graph: Graph, out: Path, to: str) -> list[Note]:
 
 
 def _notes_of_weights(graph: Graph, out: Path, format: Format) -> list[Note]:
-    """How the weights of facts are read again, where that needs an option; or that the format has none."""
+    """A note that says which option reads the weights back, or that the format cannot hold weights."""
     if all(triples.weight is None for triples in graph.splits.values()):
         return []
     if not format.has_weights:
@@ -181,4 +181,4 @@ def is_graph_file(name: str) -> bool:
     """Whether a file of this name would be read as part of a graph in its folder."""
     path = strip_compression(Path(name))
     suffixes = {".del", *(suffix for format in FORMATS for suffix in format.suffixes)}
-    return path.suffix in suffixes and bool(re.fullmatch(PARTS, path.stem))
+    return path.suffix in suffixes and bool(re.fullmatch(SPLIT_FILES, path.stem))

@@ -17,7 +17,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file
 
 SUFFIXES = (".txt", ".tsv")
-ROWS_COMPARED = 1 << 16  # of a graph compared at a time
 POSITIONS = {column: position for position, column in enumerate(COLUMNS)}
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
@@ -31,7 +30,7 @@ def split_files(path: Path, suffixes: Sequence[str]) -> tuple[str, Path, dict[st
 
 
 def read_columns(path: Path, columns: Sequence[str], skip_lines: int = 0, separator: str = "\t") -> pl.DataFrame:
-    """A table of strings; a line of another width is an error that names it."""
+    """Read a table of strings; the error for a line of another width names the line."""
     return pl.concat(read_tables(path, columns, skip_lines, separator))
 
 
@@ -42,7 +41,7 @@ def read_tables(
     separator: str = "\t",
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """The same, in parts."""
+    """Read a table of strings in batches; the error for a line of another width names the line."""
     empty = True
     try:
         for block in read_blocks(path, skip_lines, progress):
@@ -67,7 +66,7 @@ def read_tables(
 def _locate_error(
     path: Path, columns: Sequence[str], skip_lines: int, separator: str, error: Exception | None
 ) -> HarmoniumError:
-    """Read a file that polars refused line by line, to name the lines."""
+    """Read a file that polars refused line by line, in order to name the faulty lines."""
     skipped = SkippedRows()
     expected = {"\t": " TAB ", " ": " space "}[separator].join(columns)
     may_skip, is_blank = tuple(columns) == COLUMNS, True
@@ -99,7 +98,7 @@ def names_beside(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """identifier -> label; empty if there is no such file."""
+    """identifier -> label; empty if the file does not exist."""
     if not exists_as_file(path):
         return {}
     return dict(read_columns(path, ["identifier", "name"]).unique("identifier", keep="first").iter_rows())
@@ -116,7 +115,7 @@ def write_names(graph: Graph, folder: Path) -> None:
 def write_table(
     path: Path, table: pl.DataFrame, header: bool = False, first_line: str = "", quotes: bool = False
 ) -> None:
-    """Tab-separated cells, as they are or all in quotes."""
+    """Write tab-separated cells, either unquoted or all quoted."""
     with create_file(path) as file:
         file.write(first_line.encode())
         table.write_csv(file, include_header=header, separator="\t", quote_style="always" if quotes else "never")

@@ -1,7 +1,7 @@
 """Separated text: .csv, .tsv, .txt, or any file that no other format claims; a folder with train (valid, test), or one file.
 
-The separator is found in the first lines (options name another). A first line that has titles is a header. Tab-separated
-cells are as they are unless most are quoted, or a cell was quoted because it has a quote in it; cells of other text may be
+The separator is detected in the first lines (or given as an option), as is a header. In tab-separated text quotes belong
+to the cells, unless most cells are quoted or a cell was quoted because it contains a quote. In other text cells may be
 quoted. `entity_names.tsv` and `relation_names.tsv` beside them hold identifier TAB label.
 """
 
@@ -19,13 +19,13 @@ from harmonium.data.graph import Graph, Note
 from harmonium.data.tables.facts import open_facts
 from harmonium.data.tables.graph_source import to_table
 from harmonium.data.tables.reading_options import Options
-from harmonium.data.tables.separated_text import QUOTED, SAMPLE, open_text
+from harmonium.data.tables.separated_text import QUOTED, SAMPLED_LINES, open_text
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.table import Batch, Table
 from harmonium.errors import HarmoniumError
 
-SUFFIXES = (".csv", ".txt", ".tsv")  # in a folder, the first that there is
-ROWS_COMPARED = 10_000  # rows with the first one; fewer than a reader compares
+SUFFIXES = (".csv", ".txt", ".tsv")  # in a folder, the first one present is read
+ROWS_COMPARED = 10_000  # with the first row; fewer than a reader compares
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -33,9 +33,9 @@ def detect(path: Path, options: Options) -> bool:
 
 
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
-    """The facts of these splits; a file that stands alone also has splits and labels.
+    """Write the facts of these splits; with `alone` (no folder around the file), splits and labels are columns too.
 
-    CSV has a header. Tab-separated text has one, or quotes, only where it would be misread without.
+    CSV is written with a header; tab-separated text gets a header or quotes only if it would be misread without them.
     """
     table = to_table(graph, splits, alone)
     if strip_compression(path).suffix == ".csv":
@@ -44,7 +44,7 @@ def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
         return
     texts = table.select(column for column in table.columns if table.schema[column] == pl.String)
     quoted = [texts.to_series(i).str.contains(QUOTED).any() for i in range(texts.width)]
-    rows = texts.head(SAMPLE).rows()
+    rows = texts.head(SAMPLED_LINES).rows()
     n_quoted = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
     quotes = any(quoted) or 2 * n_quoted > len(rows) * table.width
     has_header = table.width > 3 or _needs_header(Table("", None, iter([Batch(table.head(ROWS_COMPARED), str)])))

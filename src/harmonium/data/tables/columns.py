@@ -1,7 +1,7 @@
 """Which columns of a table are head, relation and tail, and which are labels; an error where that is in doubt.
 
-Titles decide: the three columns come from one family of names (subject, predicate, object), never from two. What titles
-leave open is decided by what the columns hold, if that is clear. Positions decide only where there are no titles.
+Column names decide: all three come from one family (subject, predicate, object), never from two. What they leave open is
+decided by the contents of the columns, if those are clear. Positions decide only in a table without a header.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 COLUMNS = tuple(slot.value for slot in Slot)
 LABEL_COLUMNS = tuple(f"{column}_name" for column in COLUMNS)  # readable names beside identifiers
-WEIGHT, TYPES = "weight", ("head_type", "tail_type")  # further columns, where the user chooses them
+WEIGHT, TYPES = "weight", ("head_type", "tail_type")  # further columns, read only if the user names them
 
-FAMILIES: tuple[
-    tuple[str, str, tuple[str, ...]], ...
-] = (  # titles of head and tail, and the titles of a relation that go with them best
+# names of the head and the tail column, and the names of a relation column that go best with them
+FAMILIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("head", "tail", ("relation", "rel", "r")),
     ("subject", "object", ("predicate", "property", "relation", "verb")),
     ("h", "t", ("r", "rel", "relation")),
@@ -47,7 +46,7 @@ FAMILIES: tuple[
     ("entity", "value", ("attribute", "property")),
     ("from", "to", ("relation", "type", "kind", "link")),
     ("start", "end", ("type", "relation")),
-    ("subjekt", "objekt", ("pradikat", "praedikat", "relation", "beziehung")),  # marks of letters are dropped: Prädikat
+    ("subjekt", "objekt", ("pradikat", "praedikat", "relation", "beziehung")),  # compared without accents: Prädikat
     ("kopf", "ende", ("beziehung", "relation")),
     ("quelle", "ziel", ("beziehung", "relation", "typ")),
     ("von", "nach", ("beziehung", "relation", "typ")),
@@ -65,31 +64,31 @@ FAMILIES: tuple[
     ("头实体", "尾实体", ("关系",)),
     ("主語", "目的語", ("述語",)),
 )
-LANGUAGES = [head for head, _, _ in FAMILIES].index("subjekt")  # where titles that are not English begin
-RELATIONS = (  # titles of a relation in any family, the clearest first
+FOREIGN_FAMILIES = FAMILIES[[head for head, _, _ in FAMILIES].index("subjekt") :]  # those before are English
+RELATIONS = (  # names of a relation column in any family, in descending order of clarity
     "relation", "predicate", "property", "relationship", "rel", "pred", "relation_type", "relationship_type", "rel_type",
     "edge_type", "link_type", "interaction", "verb", "attribute", "edge", "link", "type", "kind", "label", "metaedge",
-    *dict.fromkeys(word for _, _, own in FAMILIES[LANGUAGES:] for word in own if word not in ("relation", "typ")),
+    *dict.fromkeys(name for *_, names in FOREIGN_FAMILIES for name in names if name not in ("relation", "typ")),
 )  # fmt: skip
-FORMS = ("", "_id", "_entity", "_node", "_name", "_label", "_uri")  # subject, subject_id, ...
-TIMES = {"from", "to", "start", "end"}  # titles that may be those of dates
-REMARKS = {  # titles of columns that are neither head, relation nor tail, unless their family is complete
+NAME_SUFFIXES = ("", "_id", "_entity", "_node", "_name", "_label", "_uri")  # subject, subject_id, ...
+PERIOD_COLUMNS = {"from", "to", "start", "end"}  # head and tail, or the period in which a fact holds
+REMARK_COLUMNS = {  # neither head, relation nor tail, unless all columns of their family are there
     "source", "sources", "reference", "references", "ref", "url", "uri", "origin", "provenance", "document", "doc", "file",
     "page", "sentence", "text", "comment", "comments", "note", "notes", "description", "evidence", "citation", "author",
     "user", "date", "year", "time", "timestamp", "since", "until", "from", "to", "start", "end", "rank", "id", "index", "nr",
     "no", "row", "number", "confidence", "weight", "score", "probability", "certainty", "trust", "count", "split", "",
 }  # fmt: skip
-INITIALS = ("hrt", "spo")
-SAMPLE = 10_000  # rows that are looked at
-ENOUGH = 20  # rows, below which contents say nothing
-COMPARED_ROWS = 100_000  # with a first line, which is rarely so far from the next line that shares a name
-SHOWN_ROWS, SHOWN_CELLS = 2, 8  # in an error
+INITIALS = ("hrt", "spo")  # of head, relation, tail and subject, predicate, object
+SAMPLED_ROWS = 10_000  # whose contents are examined
+MIN_ROWS = 20  # from which contents are evidence
+COMPARED_ROWS = 100_000  # with the first row: if it is a fact, one of them most likely shares a name with it
+SHOWN_ROWS, SHOWN_CELLS = 2, 8  # in an error message
 NUMBER = r"^[-+]?(\d{1,3}(,\d{3})+|\d+)?([.,]\d+)?([eE][-+]?\d+)?\s*%?$"
 DATE = r"^\d{4}([-/.]\d{1,2}([-/.]\d{1,2})?)?([T ]\d{2}:\d{2}.*)?$|^\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}$"
 
 
 def title_words(titles: Sequence[object]) -> list[str]:
-    """Titles as they are compared: without case, accents, marks around them (#head, ?s, :START_ID) and kinds of gaps."""
+    """Normalised column names: without case, accents and surrounding marks (#head, ?s, :START_ID), words joined by _."""
     return [_title_word(str(title)) for title in titles]
 
 
@@ -101,42 +100,42 @@ def _title_word(title: str) -> str:
 
 
 class Match(NamedTuple):
-    """A complete family of titles in a header."""
+    """A family whose three column names are all in a header."""
 
     positions: tuple[int, int, int]
-    strength: tuple[bool, int, int]  # the lower, the better: not its own title of a relation, which titles
+    rank: tuple[bool, int, int]  # ascending: relation name of another family?, family, relation name
 
 
 def _matches(words: Sequence[str]) -> list[Match]:
-    """The complete families in a header, the best first."""
+    """The complete families in a header, best match first."""
     matches = []
-    for number, (head, tail, own) in enumerate(FAMILIES):
+    for number, (head, tail, family_relations) in enumerate(FAMILIES):
         ends = [
             (words.index(head + first), words.index(tail + second))
-            for first, second in product(FORMS, FORMS)
+            for first, second in product(NAME_SUFFIXES, NAME_SUFFIXES)
             if head + first in words and tail + second in words
         ]
-        relations = [word for word in _forms((*own, *RELATIONS)) if word in words]
+        relations = [word for word in _forms((*family_relations, *RELATIONS)) if word in words]
         if len(head) == 1:  # initials go with initials: h, r, t
-            relations = [word for word in relations if word in own or len(word) > 1]
+            relations = [word for word in relations if word in family_relations or len(word) > 1]
         for relation in relations[:1]:
             if ends:
-                is_own = relation in _forms(own)
+                is_in_family = relation in _forms(family_relations)
                 rank = _forms(RELATIONS).index(relation) if relation in _forms(RELATIONS) else 0
                 position = words.index(relation)
                 if position not in ends[0]:
-                    matches.append(Match((ends[0][0], position, ends[0][1]), (not is_own, number, rank)))
-    return sorted(matches, key=lambda match: match.strength)
+                    matches.append(Match((ends[0][0], position, ends[0][1]), (not is_in_family, number, rank)))
+    return sorted(matches, key=lambda match: match.rank)
 
 
 def _forms(words: Sequence[str]) -> list[str]:
-    return [word + form for form in FORMS for word in words]
+    return [word + form for form in NAME_SUFFIXES for word in words]
 
 
 HEADS = set(_forms([head for head, _, _ in FAMILIES]))
 TAILS = set(_forms([tail for _, tail, _ in FAMILIES]))
 RELATION_TITLES = set(_forms(RELATIONS)) | {"r", "p"}
-CLEAR = {
+CLEAR = {  # names that are hardly ever those of entities or relations
     "head",
     "relation",
     "tail",
@@ -152,7 +151,7 @@ CLEAR = {
 
 
 def is_header(cells: Sequence[object]) -> bool:
-    """Whether a first line has titles of head, relation and tail that belong together."""
+    """Whether a first row has column names for head, relation and tail that belong together."""
     words = title_words(cells)
     matches = _matches(words)
     if matches:
@@ -163,34 +162,36 @@ def is_header(cells: Sequence[object]) -> bool:
 
 
 def is_in_disorder(cells: Sequence[object]) -> bool:
-    """Whether these are the initials h, r, t or s, p, o in another order, which may be names of one letter."""
+    """Whether a row is h, r, t or s, p, o in another order: a header, or names of entities of one letter."""
     letters = "".join(title_words(cells))
     return letters not in INITIALS and any(sorted(letters) == sorted(initials) for initials in INITIALS)
 
 
 def _mixed(words: Sequence[str]) -> tuple[int, int, int] | None:
-    """Three titles of different families, if each can be only one of head, relation and tail (head, predicate, object)."""
+    """Head, relation and tail from different families, if each name can be only one of them (head, predicate, object)."""
     sets = (HEADS, RELATION_TITLES, TAILS)
-    positions = [[i for i, word in enumerate(words) if word in titles] for titles in sets]
-    if len(words) != 3 or any(len(found) != 1 for found in positions):
+    positions = [[i for i, word in enumerate(words) if word in known] for known in sets]
+    if len(words) != 3 or any(len(matches) != 1 for matches in positions):
         return None
-    head, relation, tail = (found[0] for found in positions)
+    head, relation, tail = (matches[0] for matches in positions)
     is_long = all(len(words[position]) > 1 for position in (head, relation, tail))
     return (head, relation, tail) if len({head, relation, tail}) == 3 and is_long else None
 
 
 def judge_first_row(first: Sequence[str], others: Iterable[Sequence[str]]) -> Literal["header", "fact", "doubtful"]:
-    """What the first row is, by its words and by whether other rows have its names; rows are head, relation and tail.
+    """Decide whether the first row is a header, by its words and by whether its names recur in other rows.
 
-    A header in other words shares no name with any other row, while relations repeat among these; or words of it are
-    titles ("relation" above the relations) that do not recur below.
+    Rows are (head, relation, tail). A header of unknown words shares no name with the rows below, among which relations
+    repeat; a header of known words ("relation" above the relations) has some that do not recur below.
     """
     cells = dict(zip(COLUMNS, map(clean_name, first), strict=True))
     words = dict(zip(COLUMNS, title_words(first), strict=True))
     known = dict(zip(COLUMNS, (HEADS, RELATION_TITLES, TAILS), strict=True))
     titles = {column for column, word in words.items() if len(word) > 1 and word in known[column]}
     entities, relations = {cells["head"], cells["tail"]}, set[str]()
-    has_entity = has_relation = repeats = False  # whether other rows have an entity or the relation of the first
+    has_entity = has_relation = repeats = (
+        False  # whether a name of the first row recurs below; whether any relation does
+    )
     n_others = 0
     for other in others:
         n_others += 1
@@ -209,25 +210,25 @@ def judge_first_row(first: Sequence[str], others: Iterable[Sequence[str]]) -> Li
     return "doubtful" if titles or n_others else "fact"
 
 
-# Titles and contents -------------------------------------------------------------------------------------------------
+# Names and contents --------------------------------------------------------------------------------------------------
 
 
 class Contents(NamedTuple):
-    """What a column holds, as far as its first rows tell."""
+    """Statistics of the first rows of a column."""
 
     n_rows: int
     n_distinct: int
-    is_number: bool  # numbers or dates, nearly all
+    is_number: bool  # whether nearly all cells are numbers or dates
 
     @classmethod
     def of(cls, cells: pl.Series) -> Contents:
-        if cells.dtype != pl.String:  # of a frame
-            kept = cells.head(SAMPLE).drop_nulls()
+        if cells.dtype != pl.String:  # a column of a data frame
+            kept = cells.head(SAMPLED_ROWS).drop_nulls()
             is_nested = cells.dtype.is_nested() or cells.dtype == pl.Object
             return cls(
                 len(kept), 0 if is_nested else kept.n_unique(), cells.dtype.is_numeric() or cells.dtype.is_temporal()
             )
-        texts = cells.head(SAMPLE).drop_nulls().str.strip_chars(WHITESPACE)
+        texts = cells.head(SAMPLED_ROWS).drop_nulls().str.strip_chars(WHITESPACE)
         texts = texts.filter(texts != "")
         numbers = (texts.str.contains(NUMBER) & texts.str.contains(r"\d")) | texts.str.contains(DATE)
         return cls(len(texts), texts.n_unique(), len(texts) > 0 and int(numbers.sum()) > 0.9 * len(texts))
@@ -236,10 +237,10 @@ class Contents(NamedTuple):
 def choose_columns(
     titles: Sequence[object] | None, options: Options, location: str, sample: pl.DataFrame | None = None
 ) -> dict[str, int]:
-    """column -> position: by the user's choice, by titles and contents, or without titles (None) by order.
+    """Choose the columns of facts (column -> position): those the user named, else by names and contents, else by order.
 
-    By title the columns `split` and those of labels are chosen too. Doubt is an error that shows the first rows (of the
-    `sample`) and the `--columns` to type.
+    `titles` are the column names, None without a header. With names, the columns `split` and those of labels are chosen too.
+    If in doubt, the error shows the first rows (of the `sample`) and the `--columns` to type.
     """
     width = sample.width if titles is None and sample is not None else len(titles or ())
     names = [str(title) for title in titles] if titles is not None else [str(n) for n in range(1, width + 1)]
@@ -268,17 +269,17 @@ def choose_columns(
 
 
 def choose_variables(names: Sequence[str], options: Options, location: str) -> dict[str, int]:
-    """column -> position of the variables that a query selects: by their names, or else in the order of the query."""
+    """Choose from the variables that a query selects (column -> position): by name, else in the order of the query."""
     sample = pl.DataFrame({str(i): [] for i in range(len(names))})
     return choose_columns(names if options.columns is not None or is_header(names) else None, options, location, sample)
 
 
 def choose_open_columns(titles: Sequence[object], location: str) -> dict[str, int]:
-    """The columns of queries, one of which may be missing: that of the slot that is asked for."""
+    """Choose the columns of a table of queries, in which the column of the open slot may be missing."""
     words = title_words(titles)
     sets = dict(zip(COLUMNS, (HEADS, RELATION_TITLES, TAILS), strict=True))
-    found = {column: [i for i, word in enumerate(words) if word in known] for column, known in sets.items()}
-    positions = {column: indices[0] for column, indices in found.items() if indices}
+    matches = {column: [i for i, word in enumerate(words) if word in known] for column, known in sets.items()}
+    positions = {column: indices[0] for column, indices in matches.items() if indices}
     if len(positions) < 2:
         shown = ", ".join(map(str, titles))
         raise HarmoniumError(
@@ -289,29 +290,29 @@ def choose_open_columns(titles: Sequence[object], location: str) -> dict[str, in
 
 
 def _chosen_by_user(names: Sequence[str], options: Options, location: str) -> dict[str, int]:
-    further = options.label_titles | options.type_titles
+    others = options.label_titles | options.type_titles
     if options.weight_column is not None:
-        further[WEIGHT] = str(options.weight_column)
-    wanted = further | dict(zip(COLUMNS, options.fact_titles, strict=False))
+        others[WEIGHT] = str(options.weight_column)
+    wanted = others | dict(zip(COLUMNS, options.fact_titles, strict=False))
     stripped = {name.strip() for name in names}
     by_number = all(title.isdecimal() for title in wanted.values()) and not set(wanted.values()) <= stripped
     chosen = {column: _position(names, title, location, by_number) for column, title in wanted.items()}
     if options.columns is not None and len({chosen[column] for column in COLUMNS}) < len(COLUMNS):
         shown = ", ".join(options.fact_titles)
-        raise HarmoniumError(f"{location}: head, relation and tail are three different columns; given: {shown}")
+        raise HarmoniumError(f"{location}: head, relation and tail must be three different columns; given: {shown}")
     return chosen
 
 
 def _by_order(width: int, chosen: dict[str, int], location: str, sample: pl.DataFrame | None) -> tuple[int, int, int]:
-    """Head, relation and tail of a table without titles: its three columns, unless another than the second repeats."""
+    """Head, relation and tail of a table without a header: its three columns, unless one other than the second repeats."""
     rest = [position for position in range(width) if position not in chosen.values()]
-    if sample is not None and len(rest) > 3:  # a separator at the end of each row
+    if sample is not None and len(rest) > 3:  # rows that end with a separator have an empty last column
         rest = [position for position in rest if position < 3 or Contents.of(sample.to_series(position)).n_rows]
     if len(rest) != 3:
-        found = f"found {width} column{'s' * (width != 1)}, expected 3: head, relation, tail"
-        raise _doubt(location, found, [str(n) for n in range(1, width + 1)], sample, rest)
+        reason = f"found {width} column{'s' * (width != 1)}, expected 3: head, relation, tail"
+        raise _doubt(location, reason, [str(n) for n in range(1, width + 1)], sample, rest)
     head, relation, tail = rest
-    if sample is not None and len(sample) >= ENOUGH:
+    if sample is not None and len(sample) >= MIN_ROWS:
         contents = [Contents.of(sample.to_series(position)) for position in rest]
         fewest = min(contents[0].n_distinct, contents[2].n_distinct)
         numbers = [str(n) for n in range(1, width + 1)]
@@ -328,8 +329,10 @@ def _by_order(width: int, chosen: dict[str, int], location: str, sample: pl.Data
 
 
 def _order_of_shared_names(sample: pl.DataFrame, columns: Sequence[int]) -> Sequence[int]:
-    """Head, relation and tail: two columns that share names are entities; if the first and third share none, the
-    relation is one of these."""
+    """Reorder three columns as head, relation, tail: two columns that share names are entities.
+
+    If the second shares names with a neighbour, and the first and third share none, the remaining one is the relation.
+    """
     first, second, third = (set(sample.to_series(position).drop_nulls().to_list()) for position in columns)
     for other, rest, order in ((first, third, (0, 2, 1)), (third, first, (1, 0, 2))):
         shared = len(second & other)
@@ -347,7 +350,7 @@ def _by_title(
     location: str,
     sample: pl.DataFrame | None,
 ) -> tuple[int, int, int]:
-    """Head, relation and tail of a table with titles."""
+    """Head, relation and tail of a table with column names."""
     taken = set(chosen.values())
     matches = [match for match in _matches(words) if taken.isdisjoint(match.positions)]
     contents = [Contents.of(sample.to_series(i)) if sample is not None else None for i in range(len(words))]
@@ -357,12 +360,11 @@ def _by_title(
     ]  # fmt: skip
     matches = [match for match in matches if not _is_period(match, words, contents, others)]
     if matches:
-        best = [match for match in matches if match.strength[0] == matches[0].strength[0]]
+        best = [match for match in matches if match.rank[0] == matches[0].rank[0]]
         rivals = [match for match in best if not set(match.positions) & set(best[0].positions)]
         if rivals:
-            reason = (
-                f"two families of titles: {_shown(names, best[0].positions)}, and {_shown(names, rivals[0].positions)}"
-            )
+            families = " and ".join(_shown(names, match.positions) for match in (best[0], rivals[0]))
+            reason = f"two families of column names: {families}"
             raise _doubt(location, reason, names, sample, best[0].positions)
         _refuse_constant_type(matches[0].positions, names, words, contents, location, sample)
         return matches[0].positions
@@ -371,11 +373,13 @@ def _by_title(
     if mixed is not None:
         head, relation, tail = (usable[i] for i in mixed)
         return head, relation, tail
-    if len(usable) == 3 and (options.header or chosen):  # the user said that these titles are titles
+    if len(usable) == 3 and (options.header or chosen):  # the user said that this is a header
         head, relation, tail = usable
-        known = (words[head] in HEADS, words[relation] in RELATION_TITLES, words[tail] in TAILS)
+        fits = (words[head] in HEADS, words[relation] in RELATION_TITLES, words[tail] in TAILS)
         if not any(
-            words[i] in HEADS | RELATION_TITLES | TAILS for i, own in zip(usable, known, strict=True) if not own
+            words[i] in HEADS | RELATION_TITLES | TAILS
+            for i, does_fit in zip(usable, fits, strict=True)
+            if not does_fit
         ):
             return head, relation, tail
     return _by_elimination(names, words, usable, contents, location, sample)
@@ -389,10 +393,15 @@ def _refuse_constant_type(
     location: str,
     sample: pl.DataFrame | None,
 ) -> None:
-    """Doubt where all rows have one type and another column may be the relation (Gephi: Type is Directed)."""
+    """Refuse a constant column `type` if another column may be the relation (in Gephi, Type is always Directed)."""
     head, relation, tail = positions
-    found = contents[relation]
-    if words[relation] not in ("type", "kind", "typ") or found is None or found.n_rows < ENOUGH or found.n_distinct > 1:
+    types = contents[relation]
+    if (
+        words[relation] not in ("type", "kind", "typ")
+        or types is None
+        or types.n_rows < MIN_ROWS
+        or types.n_distinct > 1
+    ):
         return
     for i, word in enumerate(words):
         other = contents[i]
@@ -409,7 +418,7 @@ def _by_elimination(
     location: str,
     sample: pl.DataFrame | None,
 ) -> tuple[int, int, int]:
-    """Where some titles are known: the others are the columns that remain, if just as many remain."""
+    """If some columns are known by name, the remaining columns are the others, provided that their number fits."""
     relations = [i for i in usable if words[i] in _forms(RELATIONS) and not _is_number(contents[i])]
     relation = min(relations, key=lambda i: _forms(RELATIONS).index(words[i])) if relations else None
     free = [i for i in usable if i != relation and words[i] not in RELATION_TITLES and not _is_remark(words[i])]
@@ -418,9 +427,9 @@ def _by_elimination(
     free = [i for i in free if words[i] not in HEADS | TAILS]
     if relation is not None and len(heads) <= 1 and len(tails) <= 1:
         if heads and tails:  # of two families
-            reason = f"titles of two families: {names[heads[0]]} and {names[tails[0]]}"
+            reason = f"column names of two families: {names[heads[0]]} and {names[tails[0]]}"
             raise _doubt(location, reason, names, sample, (heads[0], relation, tails[0]))
-        unknown = [i for i in free if heads or not _is_number(contents[i])]  # numbers and dates are no heads
+        unknown = [i for i in free if heads or not _is_number(contents[i])]  # numbers and dates cannot be heads
         if heads and len(unknown) == 1:
             return heads[0], relation, unknown[0]
         if tails and len(unknown) == 1:
@@ -433,7 +442,7 @@ def _by_elimination(
     missing = "relation" if relation is None and (heads or tails) else "head, relation and tail"
     reason = f"the header ({', '.join(names[:SHOWN_CELLS])}{', ...' * (len(names) > SHOWN_CELLS)}) names no {missing}"
     if relation is not None:
-        reason = f"{len(names)} columns ({', '.join(names[:SHOWN_CELLS])}), not clear which are head and tail"
+        reason = f"{len(names)} columns ({', '.join(names[:SHOWN_CELLS])}), and it is not clear which are head and tail"
     guess = (*heads, *free) if relation is None else (*heads[:1], *free, *tails[:1])
     if relation is None:
         relation = _most_repeated(guess, contents)
@@ -444,9 +453,9 @@ def _by_elimination(
 
 
 def _most_repeated(columns: Sequence[int], contents: Sequence[Contents | None]) -> int | None:
-    """The column whose values repeat by far the most: the relation that an error suggests where titles name none."""
-    names = [(found.n_distinct, i) for i in columns if (found := contents[i]) is not None and not found.is_number]
-    (fewest, column), *others = sorted(names) or [(0, -1)]
+    """The column whose values repeat by far the most: the relation that an error suggests where column names give none."""
+    counts = [(each.n_distinct, i) for i in columns if (each := contents[i]) is not None and not each.is_number]
+    (fewest, column), *others = sorted(counts) or [(0, -1)]
     return column if others and others[0][0] >= 2 * fewest > 0 else None
 
 
@@ -455,21 +464,21 @@ def _is_number(contents: Contents | None) -> bool:
 
 
 def _is_remark(word: str) -> bool:
-    return word in REMARKS or word.startswith("unnamed:")
+    return word in REMARK_COLUMNS or word.startswith("unnamed:")
 
 
 def _is_period(match: Match, words: Sequence[str], contents: Sequence[Contents | None], others: Sequence[int]) -> bool:
     """Whether "from" and "to" are dates of a fact whose head and tail are two other columns."""
     head, _, tail = match.positions
     return (
-        words[head] in TIMES and _is_number(contents[head]) and _is_number(contents[tail]) and len(others) >= 2
+        words[head] in PERIOD_COLUMNS and _is_number(contents[head]) and _is_number(contents[tail]) and len(others) >= 2
     )  # fmt: skip
 
 
 def _doubt(
     location: str, reason: str, names: Sequence[str], sample: pl.DataFrame | None, guess: Sequence[int] = ()
 ) -> HarmoniumError:
-    """The error where columns are not clear: the first rows, and what to type."""
+    """The error for columns that cannot be told apart: it shows the first rows and the option to type."""
     rows = [] if sample is None else sample.head(SHOWN_ROWS).rows()
     shown = "; ".join(", ".join(str(cell) if cell is not None else "" for cell in row[:SHOWN_CELLS]) for row in rows)
     suggested = list(dict.fromkeys([*guess, *range(len(names))]))[:3]
@@ -488,10 +497,10 @@ def _shown(names: Sequence[str], positions: Sequence[int]) -> str:
 
 
 def _label_columns(words: Sequence[str], facts: Sequence[int]) -> dict[str, int]:
-    """The columns of splits and labels in a header, but for those of the facts."""
+    """The columns of the split and of labels in a header; columns of facts are left out."""
     columns = {"split": words.index("split")} if "split" in words else {}
     for label_column, fact in zip(LABEL_COLUMNS, facts, strict=True):
-        base = re.sub(rf"({'|'.join(FORMS[1:])})$", "", words[fact])
+        base = re.sub(rf"({'|'.join(NAME_SUFFIXES[1:])})$", "", words[fact])
         known = [word for word in (label_column, f"{base}_name", f"{base}_label") if word in words]
         positions = [position for position in map(words.index, known) if position not in facts]
         if positions:

@@ -1,4 +1,4 @@
-"""A Source as a Graph: names become ids in order of first appearance, a part at a time and in little memory."""
+"""Encode a Source as a Graph: names become ids in order of first appearance, batch by batch and in little memory."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from harmonium.data.triples import Slot, Triples
 from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 
-EXAMPLES = 3  # names shown in a note
+NAMES_IN_NOTE = 3
 PLURALS = {"entity": "entities", "relation": "relations"}
 
 
 def encode(source: Source) -> Graph:
-    """A Graph of a Source: ids count from train on; repeated triples are dropped, and spellings of a name united."""
+    """Build a Graph from a Source: repeated triples are dropped and spellings united. Names of train get the first ids."""
     encoders = None
     if source.entities is None or source.relations is None:
         encoders = NameEncoder("entity"), NameEncoder("relation")
     splits = {split: _encode_split(source.splits.get(split, ()), encoders) for split in SPLITS}
     source.skipped.finish()
     if not len(splits["train"]):
-        raise HarmoniumError(f"{source.name}: no facts to train on; some must be in the split train")
+        raise HarmoniumError(f"{source.name}: no facts to train on; the split train must not be empty")
     source.skipped.check(sum(map(len, splits.values())), source.name)
     entities: Sequence[str] = encoders[0].names() if encoders else source.entities or ()
     relations: Sequence[str] = encoders[1].names() if encoders else source.relations or ()
@@ -54,8 +54,10 @@ def encode(source: Source) -> Graph:
     if encoders:
         notes += _notes_of_odd_names(graph)
     reading = next((note.text for note in source.notes if note.kind == "reading"), "")
-    said = [note for note in source.notes if note.kind != "reading"]
-    return replace(graph, notes=(*said, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)), reading=reading)
+    other_notes = [note for note in source.notes if note.kind != "reading"]
+    return replace(
+        graph, notes=(*other_notes, *source.skipped.notes(), *notes, *_notes_of_leaks(graph)), reading=reading
+    )
 
 
 def _notes_of_weights(splits: dict[str, Triples]) -> list[Note]:
@@ -101,7 +103,7 @@ def _notes_of_leaks(graph: Graph) -> list[Note]:
 def _encode_split(
     tables: pl.DataFrame | Iterable[pl.DataFrame], encoders: tuple[NameEncoder, NameEncoder] | None
 ) -> Triples:
-    """Tables of names, or without encoders of ids, as columns of ids."""
+    """Tables of names (or of ids, if there are no encoders) as columns of ids."""
     columns, weights, is_weighted = {name: GrowingColumn() for name in COLUMNS}, GrowingColumn(), False
     for table in [tables] if isinstance(tables, pl.DataFrame) else tables:
         ids: Any = _encode_names(table, *encoders) if encoders else table
@@ -141,7 +143,7 @@ def _notes_of_broken_labels(source: Source) -> list[Note]:
 def _notes_of_line_breaks(kind: str, count: int, names: list[str]) -> list[Note]:
     if not count:
         return []
-    examples = ", ".join(names[:EXAMPLES]) + ", ..." * (count > EXAMPLES)
+    examples = ", ".join(names[:NAMES_IN_NOTE]) + ", ..." * (count > NAMES_IN_NOTE)
     text = f"tabs and line breaks in {count:,} {kind} became spaces: {examples}"
     return [Note(text, "line breaks", "", count)]
 
@@ -149,7 +151,7 @@ def _notes_of_line_breaks(kind: str, count: int, names: list[str]) -> list[Note]
 class NameEncoder:
     """Ids for names in order of first appearance, by a 64-bit hash: 25 bytes a name, no Python objects.
 
-    Spellings that are the same when cleaned (`clean_name`) get one id.
+    Spellings that become equal when cleaned (`clean_name`) get one id.
     """
 
     def __init__(self, kind: str = "entity") -> None:
@@ -179,10 +181,10 @@ class NameEncoder:
         return np.asarray(np.append(self.keys, ~keys[-1:])[at] == keys)
 
     def _add(self, spellings: pl.Series) -> None:
-        """Add spellings that were not read before, in order: new names, or other spellings of known ones."""
+        """Add spellings in the order in which they were first read: new names, or other spellings of known ones."""
         names = clean_names(spellings)
         broken = names.filter(spellings.str.strip_chars(WHITESPACE).str.contains(LINE_BREAKS))
-        self.n_broken, self.broken = self.n_broken + len(broken), self.broken.append(broken.head(EXAMPLES))
+        self.n_broken, self.broken = self.n_broken + len(broken), self.broken.append(broken.head(NAMES_IN_NOTE))
         new_names = names.unique(maintain_order=True)
         new_names = new_names.filter(~pl.Series(self._contains(new_names.hash(0).to_numpy())))
         if len(new_names):
@@ -193,7 +195,10 @@ class NameEncoder:
         changed = spellings != names
         if changed.any():
             cleaned = names.filter(changed)
-            self.n_cleaned, self.cleaned = self.n_cleaned + len(cleaned), self.cleaned.append(cleaned.head(EXAMPLES))
+            self.n_cleaned, self.cleaned = (
+                self.n_cleaned + len(cleaned),
+                self.cleaned.append(cleaned.head(NAMES_IN_NOTE)),
+            )
             ids = self.ids[np.searchsorted(self.keys, names.filter(changed).hash(0).to_numpy())]
             self._insert(spellings.filter(changed), ids)
 
@@ -221,7 +226,7 @@ class NameEncoder:
     def _notes_of_cleaning(self) -> list[Note]:
         if not self.n_cleaned:
             return []
-        examples = ", ".join(self.cleaned.unique(maintain_order=True)[:EXAMPLES])
+        examples = ", ".join(self.cleaned.unique(maintain_order=True)[:NAMES_IN_NOTE])
         kind = f"{self.n_cleaned:,} spelling{'s' * (self.n_cleaned != 1)} of {PLURALS[self.kind]}"
         text = f"cleaned {kind} (whitespace, Unicode form): {examples}{', ...' * (self.n_cleaned > 3)}"
         return [Note(text, "cleaned", "", self.n_cleaned)]
@@ -232,14 +237,16 @@ class NameEncoder:
         if not len(united):
             return []
         names, count = self.names(), int(spellings[united].sum())
-        examples = ", ".join(names[index] for index in united[:EXAMPLES].tolist()) + ", ..." * (len(united) > EXAMPLES)
+        examples = ", ".join(names[index] for index in united[:NAMES_IN_NOTE].tolist()) + ", ..." * (
+            len(united) > NAMES_IN_NOTE
+        )
         kind = f"{len(united):,} {PLURALS[self.kind]}"
         text = f"united {count:,} spellings of {kind} that differ in whitespace or Unicode form: {examples}"
         return [Note(text, "united", "", count - len(united))]
 
 
 def clean_names(names: pl.Series) -> pl.Series:
-    """`clean_name` of each."""
+    """`clean_name`, vectorised."""
     rows = names.str.contains(NEEDS_CLEANING).arg_true()
     if not len(rows):
         return names

@@ -1,6 +1,7 @@
-"""Facts by the names of a graph, one row at a time with its location: from files (TSV, CSV, JSON, Parquet) or memory.
+"""Facts or queries in terms of an existing graph, read row by row: from files (TSV, CSV, JSON, Parquet) or memory.
 
-Rows that cannot be used, such as those with unknown names, are counted to the end of the file: an error, or skipped.
+Rows that cannot be used, such as those with unknown names, are counted to the end of the file; then they are an error, or
+skipped with a note.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 
 LABELS = {"1": True, "true": True, "-1": False, "0": False, "false": False}
-CHUNK = 2048  # facts looked up at a time
+FACTS_PER_CHUNK = 2048  # whose names are looked up at a time
 
 Row = tuple[str, dict[str, str]]  # location in the source, such as ":7"; the cell of each column
 
@@ -47,7 +48,7 @@ class FactReader:
     def rows(self, columns: Sequence[str] = COLUMNS, may_be_open: bool = False) -> Iterator[Row]:
         """The rows with clean names (`clean_name`); an empty or missing cell is "".
 
-        Queries `may_be_open`: one of head, relation and tail may have no column.
+        With `may_be_open` one of head, relation and tail may have no column, as in a table of queries.
         """
         table = self._open()
         if table.peek() is None:
@@ -84,7 +85,7 @@ class FactReader:
         return table
 
     def ids(self, graph: Graph, row: str, names: Mapping[str, str | None]) -> list[int] | None:
-        """The ids of head, relation and tail, 0 for an open one (None); None if a name is unknown: a rejected row."""
+        """The ids of head, relation and tail, 0 for an open slot (None); None if a name is unknown and the row rejected."""
         ids = []
         for slot in Slot:
             vocabulary = graph.relations if slot is Slot.RELATION else graph.entities
@@ -116,7 +117,7 @@ def read_rows(source: Any, columns: Sequence[str] = COLUMNS, are_queries: bool =
 
 
 def reject_name(skipped: SkippedRows, vocabulary: Vocabulary, name: str, source: str, row: str) -> None:
-    """Reject a row with a name that is not in a vocabulary, or there more than once; examples come with suggestions."""
+    """Reject a row with an unknown or ambiguous name; rows shown as examples come with suggestions."""
     reason = f"{'ambiguous' if name in vocabulary else 'unknown'} {vocabulary.kind}"
     message, text = None, name
     if skipped.wants_example(source, reason):
@@ -137,7 +138,7 @@ def read_triples(
     kept: list[int] | None = None,
     **options: Any,
 ) -> Iterator[Triples]:
-    """Facts by the names of a graph, in chunks; the numbers of their rows, from 0, are added to `kept`."""
+    """Read facts as ids of a graph, in chunks; the numbers of the rows read, from 0, are appended to `kept`."""
     reader = FactReader(source, on_bad, **options)
 
     def usable() -> Iterator[list[int]]:
@@ -148,15 +149,15 @@ def read_triples(
                 yield ids
 
     rows = usable()
-    while chunk := list(islice(rows, CHUNK)):
-        if not reader.skipped.first_error:  # otherwise the rest is only counted
+    while chunk := list(islice(rows, FACTS_PER_CHUNK)):
+        if not reader.skipped.first_error:  # after an error the remaining rows are only counted
             yield Triples.from_rows(chunk)
 
 
 def read_labelled(
     source: Any, graph: Graph, on_bad: OnBad | SkippedRows = "error", **options: Any
 ) -> tuple[Triples, Tensor]:
-    """Facts and whether each is true (n,) bool, from a fourth column: 1 or true; -1, 0 or false."""
+    """Read labelled facts: the facts, and (n,) bool whether each is true. The label column has 1 or true; -1, 0 or false."""
     reader = FactReader(source, on_bad, **options)
     rows, labels = [], []
     for row, cells in reader.rows((*COLUMNS, "label")):
@@ -174,7 +175,7 @@ def read_labelled(
 
 
 def fact_table(data: Any, columns: Sequence[str] = COLUMNS, are_queries: bool = False) -> pl.DataFrame:
-    """These columns of facts in memory or of a file as text; one that queries lack is null, as empty cells are."""
+    """The columns of a file or of facts in memory, as text. Empty cells are null, as is a column that queries lack."""
     rows = [cells for _, cells in FactReader(data).rows(columns, may_be_open=are_queries)]
     texts = {column: [row[column] or None for row in rows] for column in columns}
     return pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String))

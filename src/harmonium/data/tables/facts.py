@@ -1,4 +1,4 @@
-"""The facts in a table: which of its columns they are, whether its first row is a header, and its rows as text."""
+"""The facts in a table: finds their columns, decides whether the first row is a header, and reads the rows as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harmonium.data.tables.columns import (
     CLEAR,
     COLUMNS,
     COMPARED_ROWS,
-    SAMPLE,
+    SAMPLED_ROWS,
     WEIGHT,
     choose_columns,
     choose_open_columns,
@@ -28,23 +28,23 @@ from harmonium.data.tables.table import Batch, Table
 from harmonium.data.tables.values import text_of
 from harmonium.errors import HarmoniumError
 
-SHOWN_TITLES = 8  # in a note
+COLUMNS_IN_NOTE = 8
 DECIMAL, WHOLE = r"^-?\d+\.\d+$", r"^(-?\d+)\.0+$"
 
 
 @dataclass
 class FactTable:
-    """A table whose columns are known. `batches` gives its rows, once."""
+    """A table whose columns are known. `batches` yields its rows, and can be called once."""
 
     table: Table
     titles: Sequence[str] | None
     positions: Mapping[str, int]  # column -> position
-    has_header: bool  # the first row, which is not read
-    numbers: frozenset[str]  # columns of decimal numbers, of which whole ones are written as 2
+    has_header: bool  # whether the first row is a header, which is not read as a fact
+    numbers: frozenset[str]  # columns of decimal numbers, in which whole ones are read as 2 and not as 2.0
 
     @property
     def column_titles(self) -> dict[str, str]:
-        """column -> its title in the table, or its number."""
+        """column -> its name in the table, or its number."""
         titles = self.titles
         return {c: titles[i] if titles is not None else str(i + 1) for c, i in self.positions.items()}
 
@@ -65,14 +65,14 @@ class FactTable:
     def _without_header(
         self, batch: Batch, frame: pl.DataFrame, names: Sequence[int], skipped: SkippedRows
     ) -> tuple[pl.DataFrame, Sequence[int]]:
-        """The rows but for repetitions of the header, as in files that were joined."""
+        """The rows without repetitions of the header, as concatenated files have them."""
         assert self.titles is not None
         again = [frame[column].str.strip_chars(WHITESPACE) == self.titles[i] for column, i in self.positions.items()]
         is_again = pl.select(pl.all_horizontal(again).fill_null(False)).to_series()
         if not is_again.any():
             return frame, names
         for row in is_again.arg_true().to_list():
-            skipped.skip(self.table.location, batch.row_name(names[row]), "the header again", ", ".join(self.titles))
+            skipped.skip(self.table.location, batch.row_name(names[row]), "repeated header", ", ".join(self.titles))
         kept = (~is_again).arg_true().to_list()
         return frame[kept], [names[row] for row in kept]
 
@@ -93,16 +93,16 @@ def open_facts(
 ) -> FactTable:
     """Find the columns of facts in a table, and note how it is read.
 
-    `others` are further tables of one graph, with which a first row is compared; `columns` may ask for more than head,
-    relation and tail; queries `may_be_open`: the column of one slot may be missing. What is no graph, but facts by the
-    names of one, is not judged by its contents.
+    The first row is compared with the rows below and with `others`, further tables of the same graph. `columns` may list
+    more than head, relation and tail. With `may_be_open` the column of one slot may be missing (a table of queries). Unless
+    it `is_graph`, contents do not decide which columns are which: a list of facts to look up may be short.
     """
     first = table.peek()
     if first is None:
         raise skipped.nothing_left(table.location)
     location = f"{table.location}{first.row_name(0)}" if table.titles is None and len(first.cells) else table.location
     titles: Sequence[str] | None = table.titles
-    sample, has_header = first.cells.head(SAMPLE), False
+    sample, has_header = first.cells.head(SAMPLED_ROWS), False
     if titles is None and len(sample):
         cells = [text_of(cell) for cell in first.cells.row(0)]
         rows = [batch.cells for batch in (first, *(each.peek() for each in others)) if batch is not None]
@@ -125,14 +125,14 @@ def _header(
     notes: list[Note],
     is_graph: bool,
 ) -> tuple[bool, Sequence[str] | None]:
-    """Whether the first row is a header, and the titles in it."""
+    """Whether the first row is a header, and if so its column names."""
     titles = [cell.strip() for cell in cells]
     if options.header is not None:
         return options.header, titles if options.header else None
     if options.names_columns:
         return True, titles
     if titles in (numbers := [str(i) for i in range(len(titles))], ["", *numbers[:-1]]) and len(titles) > 2:
-        return True, titles if titles[0] == "" else None  # columns that pandas numbered
+        return True, titles if titles[0] == "" else None  # pandas wrote column numbers as a header
     if is_header(titles) and (not is_in_disorder(titles) or not _recurs(titles, tables)):
         return True, titles
     words = title_words(titles)
@@ -166,7 +166,7 @@ def _header(
 
 
 def _recurs(titles: Sequence[str], tables: Sequence[pl.DataFrame]) -> bool:
-    """Whether a cell of the first row stands in its column again, as names do and titles do not; a relation may be r."""
+    """Whether a cell of the first row recurs in its column, as names do and column names do not; a relation may be r."""
     for number, frame in enumerate(tables):
         cells = frame[int(number == 0) :].head(COMPARED_ROWS)
         for i, title in enumerate(titles[: cells.width]):
@@ -175,12 +175,12 @@ def _recurs(titles: Sequence[str], tables: Sequence[pl.DataFrame]) -> bool:
                 and cells.to_series(i).dtype == pl.String
                 and (cells.to_series(i).str.strip_chars() == title).any()
             ):
-                return number > 0 or not _stands_again(titles, cells)
+                return number > 0 or not _is_repeated(titles, cells)
     return False
 
 
-def _stands_again(titles: Sequence[str], table: pl.DataFrame) -> bool:
-    """Whether the whole first row is repeated, as the header is in files that were joined."""
+def _is_repeated(titles: Sequence[str], table: pl.DataFrame) -> bool:
+    """Whether the whole first row is repeated, as is the header in concatenated files."""
     same = [table.to_series(i).str.strip_chars() == title for i, title in enumerate(titles[: table.width]) if title]
     return bool(pl.select(pl.all_horizontal(same).any()).item())
 
@@ -200,9 +200,9 @@ def _positions(
         first = max(taken.values(), default=len(COLUMNS) - 1) + 1
         rest = {column: first + number for number, column in enumerate(more)}
         if more and max(rest.values()) >= sample.width:
-            found = f"found {sample.width} columns, expected {len(columns)}"
-            raise HarmoniumError(f"{location}: {found}: {', '.join(columns)}")
-        shown = sample if is_graph else sample[:0]  # of which the contents count
+            count = f"found {sample.width} columns, expected {len(columns)}"
+            raise HarmoniumError(f"{location}: {count}: {', '.join(columns)}")
+        shown = sample if is_graph else sample[:0]  # contents count only for a graph
         chosen = taken or choose_columns(None, options, location, shown[:, : sample.width - len(more)])
         return chosen | rest
     words = title_words(titles)
@@ -221,7 +221,7 @@ def _positions(
 
 
 def _is_decimal(cells: pl.Series) -> bool:
-    """Whether a text column holds decimal numbers only, as one that pandas wrote after it had a gap."""
+    """Whether a text column has decimal numbers only: pandas writes whole numbers so if the column had a missing value."""
     if cells.dtype != pl.String:
         return False
     texts = cells.drop_nulls().str.strip_chars(WHITESPACE)
@@ -232,7 +232,7 @@ def _is_decimal(cells: pl.Series) -> bool:
 def _note_reading(
     facts: FactTable, sample: pl.DataFrame, options: Options, notes: list[Note], may_be_open: bool
 ) -> None:
-    """Note which columns became head, relation and tail, with an example, and which are not used."""
+    """Note which columns became head, relation and tail, with an example, and which columns are not used."""
     titles, table = facts.column_titles, facts.table
     names = [
         f"{c} = {titles[c] if facts.titles is not None else f'column {titles[c]}'}" for c in COLUMNS if c in titles
@@ -249,9 +249,9 @@ def _note_reading(
     if options.columns is not None or facts.titles is None:
         return
     used = facts.positions.values()
-    unused = [title or "(no title)" for position, title in enumerate(facts.titles) if position not in used]
+    unused = [title or "(no name)" for position, title in enumerate(facts.titles) if position not in used]
     if unused:
-        shown = ", ".join(unused[:SHOWN_TITLES]) + ", ..." * (len(unused) > SHOWN_TITLES)
+        shown = ", ".join(unused[:COLUMNS_IN_NOTE]) + ", ..." * (len(unused) > COLUMNS_IN_NOTE)
         name = table.location.replace("\\", "/").rsplit("/", 1)[-1]
         text = f"{name}: columns not used: {shown} (--label-columns, --type-columns and --weight-column use them)"
         _add(notes, Note(text, "unused columns", "", len(unused)))
@@ -274,7 +274,7 @@ def _text_column(column: pl.Series) -> pl.Series:
         return pl.Series(map(text_of, column), dtype=pl.String)
     if column.dtype.is_nested():  # polars would write a struct as text
         raise pl.exceptions.InvalidOperationError(f"{column.name or 'one'} has values of type {column.dtype}")
-    if column.dtype.is_float():  # one that once had a gap: 2.0 is 2
+    if column.dtype.is_float():  # whole numbers with a missing value among them: 2.0 is 2
         return column.fill_nan(None).cast(pl.String).str.replace(WHOLE, "${1}")
     return column.cast(pl.String)
 
@@ -282,9 +282,9 @@ def _text_column(column: pl.Series) -> pl.Series:
 def usable_rows(
     batch: Batch, location: object, skipped: SkippedRows, titles: Mapping[str, str], notes: list[Note] | None = None
 ) -> pl.DataFrame:
-    """The rows whose head, relation and tail are names and whose weight is one; for others see `SkippedRows`.
+    """Keep the rows with three names and a valid weight; others are rejected (`SkippedRows`).
 
-    A fact without a weight has the weight 1.
+    An empty weight counts as 1.
     """
     table, row_name = batch.cells, batch.row_name
     cells = [pl.col(column).str.strip_chars(WHITESPACE) for column in COLUMNS]
@@ -317,7 +317,7 @@ def usable_rows(
 def facts_of_tables(
     tables: Mapping[str, Table], options: Options, skipped: SkippedRows, notes: list[Note]
 ) -> dict[str, Iterator[pl.DataFrame]]:
-    """split -> the usable rows of its table, in parts; the columns of all are found before any is read to its end."""
+    """split -> the usable rows of its table, in batches. The columns of all tables are found before any is read in full."""
     opened = {}
     for split, table in tables.items():
         others = [other for other in tables.values() if other is not table]

@@ -1,8 +1,8 @@
-"""Facts of tables as the Source of a graph: splits, labels and types; and a graph as a table again.
+"""Turn tables of facts into the Source of a graph, with splits, labels and types; and a graph into a table.
 
 A column `split` (train, valid or test) assigns facts to splits; `head_name`, `relation_name` and `tail_name` are
-labels. Both are ignored when the user chooses the columns. `head_type` and `tail_type` become facts (entity, type, ...),
-and `weight` is kept with the facts, where the user says which columns these are.
+labels. Both are ignored when the user chooses the columns. `head_type` and `tail_type` become facts (entity, type, ...)
+and `weight` is kept with the facts, if the user names these columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from harmonium.data.vocabulary import Vocabulary
 from harmonium.errors import HarmoniumError
 
 SPLIT_ALIASES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
-TYPE_RELATION = "type"  # data/entity_types.py knows it
+TYPE_RELATION = "type"  # recognised by data/entity_types.py
 
 
 def to_source(
@@ -49,7 +49,7 @@ def to_source(
 def _train_facts(
     source: Source, table: Iterable[pl.DataFrame], location: str, held_out: dict[str, list[pl.DataFrame]]
 ) -> Iterator[pl.DataFrame]:
-    """The facts of one table that are train; those that its column `split` gives to others are put there."""
+    """The training facts of one table; facts that its column `split` assigns elsewhere are appended to `held_out`."""
     n_rows = n_facts = 0
 
     def train() -> Iterator[pl.DataFrame]:
@@ -59,10 +59,10 @@ def _train_facts(
             for split, facts in held_out.items() if words is not None else ():
                 facts.append(_columns_of_facts(part.filter(words == split)))
             n_rows += len(part)
-            own = part if words is None else part.filter(words == "train")
-            n_facts += len(own)
+            in_train = part if words is None else part.filter(words == "train")
+            n_facts += len(in_train)
             _add_labels(labels, part)
-            yield own
+            yield in_train
 
     labels = _no_labels()
     yield from _facts(source, train(), "train", labels)
@@ -75,9 +75,9 @@ def _train_facts(
 def _facts(
     source: Source, table: Iterable[pl.DataFrame], split: str, labels: dict[str, dict[str, str]] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The facts of a table; fills in the labels of the source. Types are facts of train.
+    """Yield the facts of a table, adding labels to the source as they are read. Facts of types belong to train.
 
-    Of several labels the first counts, a tail's before a head's, and one that the source has before all.
+    Of several labels for an entity the one in the source wins, then the first tail label, then the first head label.
     """
     collects, labels = labels is None, _no_labels() if labels is None else labels
     types = pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.String))
@@ -88,7 +88,7 @@ def _facts(
         yield _columns_of_facts(part)
     if len(types) and split == "train":
         yield types
-        text = f"{len(types):,} facts (entity, {TYPE_RELATION}, ...) were made of the columns of types"
+        text = f"{len(types):,} facts (entity, {TYPE_RELATION}, ...) were made from the type columns"
         source.notes.append(Note(text, "types", "", len(types)))
     source.entity_names.update(labels["head"] | labels["tail"] | source.entity_names)
     source.relation_names.update(labels["relation"] | source.relation_names)
@@ -134,7 +134,7 @@ def _split_of(part: pl.DataFrame, location: str, first_row: int) -> pl.Series:
 def to_table(graph: Graph, splits: Sequence[str], alone: bool) -> pl.DataFrame:
     """The facts of a graph as a table of identifiers, with weights if there are any.
 
-    A file that stands alone has splits and labels as well.
+    With `alone`, a file that is not part of a folder, splits and labels are columns too.
     """
     vocabularies = dict(zip(COLUMNS, (graph.entities, graph.relations, graph.entities), strict=True))
     facts = graph.facts(splits)

@@ -18,7 +18,8 @@ from harmonium.data.tables.values import WHOLE_NUMBER, text_of, to_rows
 from harmonium.errors import HarmoniumError
 
 NODE_LABELS = ("name", "label")  # attributes that label a node
-EDGE_RELATIONS = ("relation", "predicate", "property", "relationship", "label", "type")  # that name its relation
+# attributes that name the relation of an edge
+EDGE_RELATIONS = ("relation", "predicate", "property", "relationship", "label", "type")
 
 
 def read(data: Any, options: Options) -> Source:
@@ -63,7 +64,7 @@ def to_frame(data: Any) -> pl.DataFrame | None:
     module = type(data).__module__.partition(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
         if len(data.columns) < len(COLUMNS) and any(name is not None for name in data.index.names):
-            data = data.reset_index()  # head, or head and relation, are the index
+            data = data.reset_index()  # the index holds the head, or head and relation
         names = [str(name) for name in data.columns]
         return _from_columns(names, [_pandas_cells(data.iloc[:, position]) for position in range(len(names))])
     if module == "pyarrow" and hasattr(data, "column_names"):
@@ -89,7 +90,7 @@ def _from_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pl.
 
 
 def _pandas_cells(column: Any) -> list[Any]:
-    """The cells of a column; numbers and dates as pandas writes them, but for whole floats (`text_of`)."""
+    """The cells of a column as text; numbers and dates as pandas writes them, except whole floats (`text_of`)."""
     if getattr(column.dtype, "kind", "O") not in "fmM":
         return list(column.tolist())
     cells = zip(column.astype(str).tolist(), column.notna().tolist(), strict=True)
@@ -106,17 +107,17 @@ def _to_list(column: Any) -> list[Any]:
 
 
 def is_untitled(frame: pl.DataFrame) -> bool:
-    """Whether the columns are only numbered, as those of a frame without a header."""
+    """Whether column names are only numbers, as in a frame read without a header."""
     width = frame.width
     numbered = [[str(i) for i in range(width)], [f"column_{i}" for i in range(width)]]
     return frame.columns in (*numbered, [f"column_{i + 1}" for i in range(width)])
 
 
 def _from_networkx(graph: Any, options: Options, skipped: SkippedRows, notes: list[Note]) -> pl.DataFrame:
-    """The relation of an edge is its attribute `relation` (or predicate, label, ...), or its key if that is text.
+    """Facts from edges: the relation is the attribute `relation` (or predicate, label, ...), or the edge key if it is text.
 
-    Where columns are chosen, they are attributes: the relation's and the weight's of edges, labels and types of nodes. The
-    attribute `weight`, which networkx uses itself, is the weight unless another one is chosen.
+    Columns that the user names are attributes: of edges for the relation and the weight, of nodes for labels and types. The
+    attribute `weight`, which networkx itself uses, is the weight unless another one is named.
     """
     if not graph.is_directed():
         raise HarmoniumError("an undirected graph has no heads and tails; graph.to_directed() makes facts both ways")
@@ -135,9 +136,9 @@ def _from_networkx(graph: Any, options: Options, skipped: SkippedRows, notes: li
             skipped.reject("the networkx graph", edge, "no relation", "; give it an attribute: relation='...'")
             continue
         nodes = {"head": graph.nodes[head], "tail": graph.nodes[tail]}
-        further = [_first(nodes[column.split("_")[0]], titles) for column, titles in node_columns.items()]
+        node_cells = [_first(nodes[column.split("_")[0]], titles) for column, titles in node_columns.items()]
         is_weighted = is_weighted or weight in attributes
-        rows.append((names[head], relation, names[tail], *further, _first(attributes, (weight,))))
+        rows.append((names[head], relation, names[tail], *node_cells, _first(attributes, (weight,))))
         edges.append(edge)
     columns = [*COLUMNS, *node_columns, WEIGHT]
     table = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")

@@ -1,4 +1,4 @@
-"""How to read a graph or a file of facts that does not say it itself: options of `load` and of every command that reads."""
+"""How to read a file whose layout cannot be detected: options of `load` and of every command that reads facts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ from harmonium.data.tables.text_encoding import check_encoding
 from harmonium.errors import HarmoniumError, refuse_unknown
 
 DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
-OTHER_NAMES = {"separator": "delimiter", "sep": "delimiter"}  # by which options are known elsewhere
+ALIASES = {"separator": "delimiter", "sep": "delimiter"}  # names of these options in other libraries
 TABLE_OPTIONS = (
     "columns",
     "label_columns",
@@ -39,18 +39,20 @@ class FactReading(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """How to read a graph. Columns are named by their title, or numbered from 1."""
+    """How to read a graph. Columns are given by name, or by number from 1."""
 
     columns: Columns | None = None  # of head, relation and tail
     label_columns: Columns | None = None  # of readable names of head, relation and tail, or of head and tail
     type_columns: Columns | None = None  # of the types of head and tail, or of the head: facts (entity, type, ...)
     weight_column: str | int | None = None  # of the weights of facts: finite, at least 0; of RDF the predicate
     delimiter: str | None = None  # of separated text
-    header: bool | None = None  # whether the first row is one; default: if it looks like one
+    header: bool | None = None  # whether the first row is a header; default: detected
     quotes: bool | None = None  # whether " quotes cells; default: unless tabs separate them
-    encoding: str | None = None  # of separated text and JSON lines; default: UTF-8 or, if it says so, UTF-16
+    encoding: str | None = None  # of separated text and JSON lines; default: UTF-8, or UTF-16 if detected
     on_bad: OnBad = "error"  # a row that cannot be used: "error", or "skip" it with a note
-    unite: bool = False  # whether spellings of a name become one (spellings.py); not of a graph with splits of its own
+    unite: bool = (
+        False  # whether spellings of a name are united (spellings.py); never in a graph that comes with splits
+    )
     literals: str = "skip"  # RDF values such as numbers and texts: "skip", or "keep" as entities
     language: str = "en"  # preferred language of RDF labels
     query: str | None = None  # SELECT of head, relation and tail, for a SPARQL endpoint
@@ -62,57 +64,57 @@ class Options:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _column_names(name, getattr(self, name), counts))
         if self.columns is not None and None in self.columns:
-            raise HarmoniumError("columns are three: head,relation,tail; none of them may be left out")
+            raise HarmoniumError("columns must be three: head,relation,tail; none of them may be left out")
         if self.weight_column is not None:
             object.__setattr__(self, "weight_column", str(self.weight_column).strip())
         if self.encoding is not None:
             check_encoding(self.encoding)
         if self.on_bad not in get_args(OnBad):
-            raise HarmoniumError(f"on_bad is {' or '.join(get_args(OnBad))}, not '{self.on_bad}'")
+            raise HarmoniumError(f"on_bad must be {' or '.join(get_args(OnBad))}, not '{self.on_bad}'")
         if not isinstance(self.unite, bool):
-            raise HarmoniumError(f"unite is true or false, not {self.unite!r}")
+            raise HarmoniumError(f"unite must be true or false, not {self.unite!r}")
         if self.literals not in ("skip", "keep"):
-            raise HarmoniumError(f"literals are skip or keep, not '{self.literals}'")
+            raise HarmoniumError(f"literals must be skip or keep, not '{self.literals}'")
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", DELIMITER_NAMES.get(self.delimiter, self.delimiter))
             if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
-                raise HarmoniumError(f"a delimiter is one character (or tab, space), not '{self.delimiter}'")
+                raise HarmoniumError(f"the delimiter must be one character (or tab, space), not '{self.delimiter}'")
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], progress: Callable[[int], object] | None = None) -> "Options":
-        """Options by name; an unknown name is an error that names the nearest, or lists all."""
+        """Options by name; an unknown one is an error that suggests the nearest, or lists all."""
         refuse_unknown(keywords, NAMES)
         return cls(**_canonical(keywords), progress=progress)
 
     def refuse_table_options(self, location: object, allowed: Sequence[str] = ()) -> None:
-        """Refuse options of tables for what is none: RDF (which has weights), files of ids, a .graph file."""
+        """Raise an error for options of tables, as the source is none; RDF has `allowed` ones (its weights)."""
         refused = [name for name in TABLE_OPTIONS if name not in allowed]
         if given := [name for name in refused if getattr(self, name) is not None]:
             raise HarmoniumError(
-                f"{location}: it is no table, so it has no {given[0].replace('_', ' ')}; drop this option"
+                f"{location}: it is not a table, so it has no {given[0].replace('_', ' ')}; drop this option"
             )
 
     @property
     def fact_titles(self) -> tuple[str, ...]:
-        """The columns of head, relation and tail as the user chose them; empty if not."""
+        """Names or numbers of the columns of head, relation and tail; empty if the user gave none."""
         return tuple(map(str, self.columns or ()))
 
     @property
     def names_columns(self) -> bool:
-        """Whether columns are chosen by name, so that there must be a header."""
+        """Whether columns are given by name, so that there must be a header."""
         columns = (*(self.columns or ()), *(self.label_columns or ()), *(self.type_columns or ()), self.weight_column)
         return any(column is not None and not str(column).isdecimal() for column in columns)
 
     @property
     def label_titles(self) -> dict[str, str]:
-        """label column ("head_name", ...) -> title, as the user chose them."""
+        """label column ("head_name", ...) -> name or number of the column that the user gave for it."""
         titles = tuple(self.label_columns or ())
         slots = ("head", "relation", "tail") if len(titles) == 3 else ("head", "tail")
         return {f"{slot}_name": str(title) for slot, title in zip(slots, titles, strict=False) if title is not None}
 
     @property
     def type_titles(self) -> dict[str, str]:
-        """type column ("head_type", "tail_type") -> title, as the user chose them."""
+        """type column ("head_type", "tail_type") -> name or number of the column that the user gave for it."""
         titles = tuple(self.type_columns or ())
         return {
             f"{s}_type": str(title) for s, title in zip(("head", "tail"), titles, strict=False) if title is not None
@@ -120,19 +122,19 @@ class Options:
 
 
 FACT_NAMES = tuple(FactReading.__annotations__)
-NAMES = tuple(field.name for field in fields(Options) if field.name != "progress") + tuple(OTHER_NAMES)
+NAMES = tuple(field.name for field in fields(Options) if field.name != "progress") + tuple(ALIASES)
 
 
 def _canonical(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their own names; one given under two names is an error."""
-    renamed = {OTHER_NAMES.get(name, name): value for name, value in keywords.items()}
+    """Keywords with aliases resolved; an option given under two names is an error."""
+    renamed = {ALIASES.get(name, name): value for name, value in keywords.items()}
     if len(renamed) < len(keywords):
         raise HarmoniumError("give the delimiter once: delimiter, separator and sep are the same option")
     return renamed
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keyword arguments that are reading options, by their own names, and the others."""
+    """Split keyword arguments into reading options, with aliases resolved, and all others."""
     reading = {name: value for name, value in keywords.items() if name in NAMES}
     return _canonical(reading), {name: value for name, value in keywords.items() if name not in NAMES}
 
@@ -151,5 +153,7 @@ def _column_names(option: str, given: Columns, counts: tuple[int, ...]) -> tuple
             "label_columns": "two or three: head,tail or head,relation,tail",
         }
         shown = ",".join(name or "" for name in columns)
-        raise HarmoniumError(f"{option} are {expected.get(option, 'one or two: head or head,tail')}; given: {shown}")
+        raise HarmoniumError(
+            f"{option} must be {expected.get(option, 'one or two: head or head,tail')}; given: {shown}"
+        )
     return columns

@@ -1,4 +1,4 @@
-"""How facts were read, logged where people see it: which columns became facts, and a warning where many rows were lost."""
+"""Log how facts were read: which columns became head, relation and tail, and a warning if many rows were lost."""
 
 import logging
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ logger = logging.getLogger("harmonium.reading")  # the command line prints it on
 
 
 def report_reading(reading: str, notes: Iterable[Note] = ()) -> None:
-    """Log how the columns of a table were read, and that many of its rows were lost."""
+    """Log how the columns of a table were read, and warn if many of its rows were lost."""
     if reading:
         logger.info(reading)
     for note in notes:

@@ -1,7 +1,7 @@
-"""Separated text (CSV, TSV): how it is laid out, and its rows as batches, read once.
+"""Separated text (CSV, TSV): detects the layout and reads the rows in batches, once.
 
-Tab-separated text without quotes is read by polars, a block at a time; where that fails, and for all other text, by
-Python's csv module, line by line, so that errors name the line.
+Tab-separated text without quotes is read by polars, a block at a time. All other text, and a block that polars cannot
+parse, is read line by line by Python's csv module, so that errors name the line.
 """
 
 import csv
@@ -26,25 +26,25 @@ from harmonium.data.tables.text_encoding import UTF_8, choose_encoding, reject_b
 from harmonium.errors import HarmoniumError
 
 SEPARATORS = (",", ";", "\t", "|")
-SAMPLE = 100  # lines that decide on the separator
+SAMPLED_LINES = 100  # from which the separator is detected
 SHOWN_CELLS = 8  # of the first row, in an error about another
-MAX_JOINED = 20  # lines of one row in a text whose cells are not quoted as a rule
+MAX_JOINED_LINES = 20  # of one row, in a text in which most cells are not quoted
 QUOTED = r'^"(?:[^"]|"")*""(?:[^"]|"")*"$'  # a cell that csv.writer or pandas quoted, as it has a quote in it
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the first lines of a text are separated."""
+    """The layout of a text, detected in its first lines."""
 
     separator: str
-    width: int  # cells of most lines
-    share: float  # of lines with this many cells, if those are at least three
+    width: int  # number of cells in most lines
+    share: float  # of lines with this width; 0 if the width is below three
     is_quoted: bool  # whether most cells are quoted
 
 
 def open_text(path: Path, options: Options, skipped: SkippedRows, notes: list[Note]) -> Table:
-    """The rows of a text; its first row may be a header."""
+    """Open a text as a table; its first row may be a header."""
     encoding = choose_encoding(path, options.encoding, skipped.skips, notes)
     layout = guess_layout(path, encoding)
     separator = options.delimiter or layout.separator
@@ -61,8 +61,8 @@ def open_text(path: Path, options: Options, skipped: SkippedRows, notes: list[No
 def guess_layout(path: Path, encoding: str) -> Layout:
     """The separator that gives most of the first lines the same number of cells, at least three."""
     lines = numbered_lines(path, lambda number, raw: None, encoding)  # `_read_cells` reports what cannot be decoded
-    sample = list(islice((line for _, line in lines if line.strip()), SAMPLE))
-    if sample and (declared := re.fullmatch(r'"?sep=(.)"?\s*', sample[0])):  # as spreadsheets write it
+    sample = list(islice((line for _, line in lines if line.strip()), SAMPLED_LINES))
+    if sample and (declared := re.fullmatch(r'"?sep=(.)"?\s*', sample[0])):  # written by spreadsheets
         return _layout(sample[1:], declared[1])
     layouts = [_layout(sample, separator) for separator in SEPARATORS]
     return max(layouts, key=lambda layout: (layout.share, layout.width))
@@ -83,7 +83,7 @@ def _count_cells(line: str, separator: str) -> int:
         return 0
 
 
-# Quickly -------------------------------------------------------------------------------------------------------------
+# Fast path ----------------------------------------------------------------------------------------------------------
 
 
 def _quick_batches(
@@ -92,7 +92,7 @@ def _quick_batches(
     options: Options,
     progress: Callable[[int], object] | None,
 ) -> Iterator[Batch]:
-    """Tab-separated cells by polars; from the first block on that is not that simple, by `reader`."""
+    """Read tab-separated cells with polars; from the first block that it cannot parse, continue with `reader`."""
     number, width = 1, 0
     try:
         for block in read_blocks(path, progress=progress):
@@ -122,7 +122,7 @@ def _first_width(block: bytes) -> int:
 
 
 def _parse(block: bytes, width: int) -> tuple[pl.DataFrame, pl.Series | None] | None:
-    """The cells of a block of lines and the lines that are not blank (None: all); None if a line is not plain."""
+    """The cells of a block of lines and the lines that are not blank (None: all); None if the block needs the slow path."""
     block = block.removeprefix(b"\xef\xbb\xbf")
     if block[:1] in (b"\n", b"\r", b" ", b"\t") or b"\0" in block:
         return None
@@ -134,7 +134,7 @@ def _parse(block: bytes, width: int) -> tuple[pl.DataFrame, pl.Series | None] | 
     lines = None
     is_blank = cells.select(pl.all().is_null() | (pl.all().str.strip_chars(WHITESPACE) == ""))
     if is_blank.select(pl.any_horizontal(pl.all()).any()).item():
-        return None  # a cell is missing or empty: which, only its line tells
+        return None  # a cell is missing or empty; which one, only reading by line tells
     if b'"' in block:
         seems_quoted = cells.select(pl.all().str.contains(r'^"')).select(pl.any_horizontal(pl.all()).any()).item()
         if seems_quoted:
@@ -158,9 +158,9 @@ def _read_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each row that is not blank; empty cells beyond the width of the first row are dropped.
 
-    Where tabs separate cells that are not quoted, a cell may be (`may_have_quotes`): if it has a quote in it, or if its row
-    has the right width only so. A row of another width, or one that cannot be read, is rejected: so are lines above the
-    table.
+    In tab-separated text without quotes a single cell may still be quoted (`may_have_quotes`): if it contains a quote, or if
+    its row has the right width only then. A row of another width, or one that cannot be read, is rejected, as are lines
+    above the table.
     """
     pattern = _cell_pattern(separator) if quotes and separator != " " else None
     lines = _Lines(path, encoding, skipped, pattern, first_line)
@@ -171,7 +171,7 @@ def _read_cells(
         skipinitialspace=separator != "\t",
         strict=True,
     )
-    expected, may_have_quotes = "", may_have_quotes and not quotes  # what a row should look like, once one was read
+    expected, may_have_quotes = "", may_have_quotes and not quotes  # description of a valid row, once one was read
     while True:
         lines.begin_row()
         try:
@@ -202,7 +202,7 @@ def _read_cells(
 
 
 def _unquoted(cell: str) -> str:
-    """A cell without the quotes that csv.writer put around it, as it has a quote in it."""
+    """Remove the quotes that csv.writer put around a cell because it contains a quote."""
     return cell[1:-1].replace('""', '"') if cell.startswith('"') and re.match(QUOTED, cell) else cell
 
 
@@ -214,7 +214,7 @@ def _cell_pattern(separator: str) -> re.Pattern[str]:
 
 
 class _Lines(Iterator[str]):
-    """The lines of a text for csv.reader; a row that took several by mistake gives back all but the first."""
+    """The lines of a text for csv.reader. If a row swallowed several lines by mistake, all but the first are read again."""
 
     def __init__(
         self, path: Path, encoding: str, skipped: SkippedRows, cells: re.Pattern[str] | None, first: int = 1
@@ -224,7 +224,7 @@ class _Lines(Iterator[str]):
             numbered_lines(path, partial(reject_bytes, path, encoding, skipped), encoding), first - 1, None
         )
         self.row: list[tuple[int, str]] = []  # lines of the current row
-        self.returned: list[tuple[int, str]] = []  # to be read again, the last first
+        self.returned: list[tuple[int, str]] = []  # to be read again, in reverse order
 
     def __next__(self) -> str:
         number, line = self.returned.pop() if self.returned else next(self.lines)
@@ -232,9 +232,9 @@ class _Lines(Iterator[str]):
             return next(self)
         is_continued = bool(self.row)  # by a line break in a quoted cell
         self.row.append((number, line))
-        return self._without_loose_blanks(line, is_continued) if self.cells and '" ' in line else line
+        return self._without_loose_whitespace(line, is_continued) if self.cells and '" ' in line else line
 
-    def _without_loose_blanks(self, line: str, is_continued: bool) -> str:
+    def _without_loose_whitespace(self, line: str, is_continued: bool) -> str:
         """The line without whitespace between a closing quote and the separator, which csv.reader does not allow."""
         assert self.cells is not None
         text = self.cells.sub(lambda cell: cell["quoted"] or cell[0], f'"{line}' if is_continued else line)
@@ -242,23 +242,23 @@ class _Lines(Iterator[str]):
 
     @property
     def number(self) -> int:
-        """Of the first line of the row."""
+        """Number of the first line of the current row."""
         return self.row[0][0] if self.row else 1
 
     def begin_row(self) -> None:
         self.row = []
 
     def requoted(self, width: int) -> list[str] | None:
-        """The cells of the row if it has the right width only when quotes quote, as a tab or a line break is in a cell.
+        """The cells of the row, if it has the right width only when quotes are respected; else None.
 
-        One of its lines has then another width.
+        Then a cell contains a tab or a line break, and one of the lines of the row has another width.
         """
         texts = [self.row[0][1]]
         last = texts[0].rstrip("\r\n").split("\t")[-1]
         is_right = texts[0].count("\t") + 1 == width
         if not width or (is_right and not (last.startswith('"') and last.count('"') % 2)):
             return None
-        for _ in range(MAX_JOINED):
+        for _ in range(MAX_JOINED_LINES):
             try:
                 cells = next(csv.reader(texts, delimiter="\t", strict=True), [])
             except csv.Error:
@@ -275,7 +275,7 @@ class _Lines(Iterator[str]):
         return None
 
     def reject(self, reason: str, advice: str) -> None:
-        """Refuse the first line of the row; the others may begin rows of their own."""
+        """Reject the first line of the row; its other lines are read again as separate rows."""
         text = self.row[0][1] if self.row else ""
         self.skipped.reject(self.path, f":{self.number}", reason, advice, text)
         self.returned += reversed(self.row[1:])

@@ -12,25 +12,25 @@ from harmonium.data.triples import Slot
 from harmonium.errors import HarmoniumError
 
 OnBad = Literal["error", "skip"]
-EXAMPLES = 3  # rows shown for each reason
-REASONS = 4  # shown in an error
-SHOWN = 60  # characters of a row shown
-FEW_ROWS, ENOUGH_ROWS = 20, 100  # of a graph: below, losses say nothing; from here on, they may be an error
-MAX_COUNTED = 10_000  # rows counted for an error: then the file is not what its reader takes it for
+ROWS_PER_REASON = 3  # shown as examples
+REASONS_IN_ERROR = 4
+SHOWN_CHARACTERS = 60  # of a row
+MIN_ROWS_OF_NOTE, MIN_ROWS_OF_ERROR = 20, 100  # of a table whose losses are noted, or may be an error
+MAX_COUNTED_ROWS = 10_000  # that cannot be used; then reading stops, as columns or delimiter must be wrong
 SKIP_ADVICE = '`--on-bad skip` (in Python: on_bad="skip") leaves out such rows'
 
 
 def _position(row: str) -> float:
-    """The number in the name of a row, such as ":7"."""
+    """The number in the name of a row: 7 for ":7"; for sorting rows of a file."""
     number = re.fullmatch(r"\D*(\d+)", row)
     return int(number[1]) if number else math.inf
 
 
 @dataclass
 class SkippedRows:
-    """What happens to rows that cannot be used, and which these were.
+    """Counts the rows that cannot be used. At the end of the file (`finish`) they are an error, or a note if `skips`.
 
-    By default they are counted to the end of the file (`finish`), and then an error.
+    Counting to the end lets the error say how many there are, and for which reasons.
     """
 
     on_bad: OnBad = "error"
@@ -41,7 +41,7 @@ class SkippedRows:
 
     @classmethod
     def of(cls, on_bad: "OnBad | SkippedRows") -> "SkippedRows":
-        """A new one, unless the caller has one in order to see what was skipped."""
+        """The given one, through which the caller sees what was skipped, or a new one."""
         return on_bad if isinstance(on_bad, SkippedRows) else cls(on_bad)
 
     @property
@@ -57,23 +57,25 @@ class SkippedRows:
     ) -> None:
         """Leave out one row, such as ":7" or ": row 7" of a file; `finish` makes it an error unless rows are skipped.
 
-        Rows are counted by their reason; the error for the first of them has a more specific message, if there is one.
+        Rows are counted by `reason`; the error for the first one shows `message` instead, if given.
         """
         position = _position(row)
-        if not self.skips and (not self.first_error or position < self.first_position):  # parts may be checked later
+        if not self.skips and (
+            not self.first_error or position < self.first_position
+        ):  # parts may be checked out of order
             self.first_error, self.first_position = f"{file}{row}: {message or reason + advice}", position
         self.skip(file, row, reason, text)
-        if not self.skips and self.total > MAX_COUNTED:
+        if not self.skips and self.total > MAX_COUNTED_ROWS:
             self.finish()
 
     def skip(self, file: object, row: str, reason: str, text: str = "") -> None:
-        """Count a row that is left out, which is no error."""
+        """Count a row that is left out without being an error."""
         key = str(file), reason
         self.counts[key] = self.counts.get(key, 0) + 1
         rows = self.examples.setdefault(key, [])
-        if len(rows) < EXAMPLES:
+        if len(rows) < ROWS_PER_REASON:
             shown = " ".join(text.split())
-            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 3]}..."
+            shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
             name = str(file).replace("\\", "/").rsplit("/", 1)[-1]
             rows.append(f"{name}{row} ({shown})" if shown else f"{name}{row}")
 
@@ -85,16 +87,16 @@ class SkippedRows:
 
     def wants_example(self, file: object, reason: str) -> bool:
         """Whether another row with this reason would be shown."""
-        return len(self.examples.get((str(file), reason), ())) < EXAMPLES
+        return len(self.examples.get((str(file), reason), ())) < ROWS_PER_REASON
 
     def finish(self) -> None:
-        """At the end of a file: an error if rows were rejected and may not be skipped."""
+        """Call at the end of a file: raises an error if rows were rejected and may not be skipped."""
         if not self.first_error:
             return
         more = ""
         if self.total > 1:
-            count = f"{self.total:,}" if self.total <= MAX_COUNTED else f"more than {MAX_COUNTED:,}"
-            more = f"; {count} rows cannot be used: {self._reasons(REASONS)}"
+            count = f"{self.total:,}" if self.total <= MAX_COUNTED_ROWS else f"more than {MAX_COUNTED_ROWS:,}"
+            more = f"; {count} rows cannot be used: {self._reasons(REASONS_IN_ERROR)}"
         raise HarmoniumError(f"{self.first_error}{more}; {SKIP_ADVICE}")
 
     def accepts(self, names: Sequence[str], file: object, row: str, titles: Mapping[str, str] | None = None) -> bool:
@@ -113,24 +115,26 @@ class SkippedRows:
         self.finish()
         if not self.total:
             return HarmoniumError(f"{file}: no triples in it; fill it or remove it")
-        return HarmoniumError(f"{file}: no row of it can be used; {self._reasons()}")
+        return HarmoniumError(f"{file}: none of its rows can be used; {self._reasons()}")
 
     def check(self, n_facts: int, name: str) -> None:
-        """Refuse a graph of which most rows were skipped: it is not what its reader takes it for."""
+        """Raise an error if most rows were skipped, as the columns or the delimiter are then probably wrong."""
         if self.total > n_facts:
             rows = f"{self.total:,} of {self.total + n_facts:,} rows"
             raise HarmoniumError(
-                f"{name}: {rows} cannot be used; {self._reasons()}. Give the columns or the delimiter, or mend the file"
+                f"{name}: {rows} cannot be used; {self._reasons()}. Give the columns or the delimiter, or correct the file"
             )
 
     def note_of_losses(self, name: str, n_facts: int, repeated: Sequence[Note], is_error: bool) -> list[Note]:
-        """A note if more than a tenth of the rows was skipped or repeated; more than half repeated `is_error`, as then
-        a column was probably misread."""
+        """A note if more than a tenth of the rows was skipped or repeated.
+
+        If `is_error`, more than half repeated is an error, as a column was then probably misread.
+        """
         n_repeated = sum(note.count for note in repeated if note.kind == "repeated")
         n_rows, lost = self.total + n_facts, self.total + n_repeated
-        if n_rows < FEW_ROWS or lost <= n_rows / 10:
+        if n_rows < MIN_ROWS_OF_NOTE or lost <= n_rows / 10:
             return []
-        if is_error and n_rows >= ENOUGH_ROWS and n_repeated > n_rows / 2:
+        if is_error and n_rows >= MIN_ROWS_OF_ERROR and n_repeated > n_rows / 2:
             raise HarmoniumError(
                 f"{name}: {n_repeated:,} of {n_rows:,} rows repeat the same head, relation and tail, so that a column is "
                 "probably misread; say which columns are head, relation and tail (--columns A,B,C; in Python: columns=...): "
@@ -144,10 +148,10 @@ class SkippedRows:
         return "; ".join(texts[:limit]) + "; ..." * (limit is not None and len(texts) > limit)
 
     def notes(self) -> list[Note]:
-        """A note for each reason, the most frequent first."""
+        """A note for each reason, in descending order of frequency."""
         notes = []
         for key, count in sorted(self.counts.items(), key=lambda item: -item[1]):
-            examples = ", ".join(self.examples[key]) + (", ..." if count > EXAMPLES else "")
+            examples = ", ".join(self.examples[key]) + (", ..." if count > ROWS_PER_REASON else "")
             text = f"skipped {count:,} row{'s' * (count != 1)}: {key[1]}: {examples}"
             notes.append(Note(text, "skipped rows", "", count))
         return notes

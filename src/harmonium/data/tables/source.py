@@ -1,4 +1,4 @@
-"""What a format returns."""
+"""Source: the facts that a format has read, before names become ids."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,8 +19,6 @@ class Source:
     relations: list[str] | None = None
     entity_names: dict[str, str] = field(default_factory=dict)  # identifier -> label
     relation_names: dict[str, str] = field(default_factory=dict)
-    notes: list[Note] = field(
-        default_factory=list
-    )  # notes, labels and skipped rows may still grow while the splits are read
+    notes: list[Note] = field(default_factory=list)  # grow, as labels and skipped rows do, while splits are read lazily
     skipped: SkippedRows = field(default_factory=SkippedRows)
-    is_guess: bool = False  # whether columns were chosen by titles and contents, not by the user
+    is_guess: bool = False  # whether columns were detected and not chosen by the user

@@ -1,4 +1,4 @@
-"""A table that is read once: its titles, if it has any, and batches of rows that know where they stand."""
+"""A table that is read once: its column names, if any, and batches of rows that know their location."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import polars as pl
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.values import text_of
 
-ROWS = 1 << 17  # in a batch
-COMPARED = 1000  # objects whose keys are the columns
+ROWS_PER_BATCH = 1 << 17
+SAMPLED_OBJECTS = 1000  # at the start of a file; the union of their keys are the columns
 
 Row = tuple[str, Any]  # its name, such as ":7" or ": row 7", and its contents
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a table. Columns go by position; cells are text or, in frames, of any type."""
+    """Consecutive rows of a table. Columns are identified by position; cells are text or, in frames, of any type."""
 
     cells: pl.DataFrame
     row_name: Callable[[int], str]  # of a row of this batch: ":7" in a text, ": row 7" elsewhere
@@ -32,11 +32,11 @@ class Table:
     """The cells of a file or of a value in memory."""
 
     location: str
-    titles: list[str] | None  # None: it has none, or they are its first row
+    titles: list[str] | None  # column names; None: the first row may have them
     batches: Iterator[Batch]
 
     def peek(self) -> Batch | None:
-        """The first batch, which is read all the same."""
+        """The first batch, without consuming it."""
         first = next(self.batches, None)
         if first is not None:
             self.batches = chain([first], self.batches)
@@ -47,7 +47,7 @@ def table_of_lists(location: str, rows: Iterator[tuple[str, Sequence[Any]]], tit
     """A table of rows of equal width."""
 
     def batches() -> Iterator[Batch]:
-        while batch := list(islice(rows, ROWS)):
+        while batch := list(islice(rows, ROWS_PER_BATCH)):
             names = [name for name, _ in batch]
             columns = zip(*(cells for _, cells in batch), strict=True)
             texts = {str(i): [text_of(cell) for cell in column] for i, column in enumerate(columns)}
@@ -57,10 +57,10 @@ def table_of_lists(location: str, rows: Iterator[tuple[str, Sequence[Any]]], tit
 
 
 def table_of_values(location: str, rows: Iterator[Row], skipped: SkippedRows) -> Table:
-    """Rows that are objects, whose keys are the titles, or lists of cells; others are rejected."""
-    begin = list(islice(rows, COMPARED))
-    titles = list(dict.fromkeys(str(key) for _, row in begin if isinstance(row, Mapping) for key in row))
-    rows = chain(begin, rows)
+    """A table of rows that are objects, whose keys are the column names, or lists of cells; others are rejected."""
+    first_rows = list(islice(rows, SAMPLED_OBJECTS))
+    titles = list(dict.fromkeys(str(key) for _, row in first_rows if isinstance(row, Mapping) for key in row))
+    rows = chain(first_rows, rows)
     if titles:
         return table_of_lists(location, _cells_of_objects(rows, titles, location, skipped), titles)
     return table_of_lists(location, _cells_of_lists(rows, location, skipped))
@@ -78,7 +78,7 @@ def _cells_of_objects(
 
 
 def _cells_of_lists(rows: Iterator[Row], location: str, skipped: SkippedRows) -> Iterator[tuple[str, list[Any]]]:
-    """Rows of the width of the first one."""
+    """The rows that have as many cells as the first one; others are rejected."""
     width = 0
     for name, row in rows:
         if not isinstance(row, Sequence) or isinstance(row, str | bytes):

@@ -1,4 +1,4 @@
-"""In which encoding a text is: UTF-8, UTF-16 if it says so or, where a messy file may be guessed at, Windows-1252."""
+"""Detect the encoding of a text: UTF-8, UTF-16 or -32 by its first bytes or, if guessing is allowed, Windows-1252."""
 
 import codecs
 from itertools import takewhile
@@ -11,18 +11,18 @@ from harmonium.errors import HarmoniumError
 
 UTF_8 = "utf-8"
 WESTERN = "cp1252"  # what spreadsheets write in western Europe and America
-COMPARED_LINES = 1_000_000
+EXAMINED_LINES = 1_000_000
 
 
 def guess_encoding(path: Path, may_guess: bool = False) -> str:
-    """utf-16 or 32 by its first bytes; cp1252 where one `may_guess` and no line with other letters than ASCII is UTF-8."""
+    """utf-16 or -32 by the first bytes; cp1252 if `may_guess` and no line that is not ASCII is UTF-8; else utf-8."""
     try:
         with open_bytes(path) as file:
             if encoding := _by_first_bytes(file.read(64)):
                 return encoding
             file.seek(0)
             compared = takewhile(
-                lambda line: 0 < len(line) < MAX_LINE, (file.readline(MAX_LINE) for _ in range(COMPARED_LINES))
+                lambda line: 0 < len(line) < MAX_LINE, (file.readline(MAX_LINE) for _ in range(EXAMINED_LINES))
             )
             lines = [line for line in compared if not line.isascii()] if may_guess else []
     except READ_ERRORS:
@@ -72,7 +72,7 @@ def check_encoding(name: str) -> None:
 
 
 def reject_bytes(path: Path, encoding: str, skipped: SkippedRows, number: int, raw: bytes) -> None:
-    """Reject a line that is no text in this encoding."""
+    """Reject a line that cannot be decoded in this encoding."""
     name = "UTF-8" if encoding == UTF_8 else encoding
     advice = f"; save the file as UTF-8, or give {'its' if encoding == UTF_8 else 'another'} --encoding, such as cp1252"
     skipped.reject(path, f":{number}", f"not {name} text", advice, raw.decode("utf-8", "replace"))

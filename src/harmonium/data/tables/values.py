@@ -1,4 +1,4 @@
-"""Values as names: the cells of JSON files and of lists and arrays in memory as text."""
+"""Convert values to names: the cells of JSON files, lists and arrays as text."""
 
 import json
 import re
@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from harmonium.data.compressed import BLOCK, MAX_LINE, READ_ERRORS, numbered_lines, open_bytes, strip_compression
+from harmonium.data.compressed import (
+    BYTES_PER_BLOCK,
+    MAX_LINE,
+    READ_ERRORS,
+    numbered_lines,
+    open_bytes,
+    strip_compression,
+)
 from harmonium.data.tables.skipped_rows import SkippedRows
 from harmonium.data.tables.text_encoding import UTF_8, reject_bytes
 from harmonium.errors import HarmoniumError
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # that is written as a float
+WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # written as a float
 _SURROGATES = re.compile("[\ud800-\udfff]")
 MAX_ARRAY = 1 << 32  # bytes of a line in a .json file
 ACCEPTED = (
@@ -25,7 +32,7 @@ ACCEPTED = (
 
 
 def text_of(cell: Any) -> str:
-    """Text, or a number or another value as text; "" for a missing one, and for what is no name: lists, other bytes.
+    """A cell as text; "" for a missing value, and for values that cannot be names (lists, bytes that are not UTF-8).
 
     Whole floats are written without their .0, so that 2 and 2.0 are one entity.
     """
@@ -41,12 +48,12 @@ def text_of(cell: Any) -> str:
     if isinstance(cell, bool):
         return str(cell).lower()  # as JSON writes it
     if isinstance(cell, float | np.floating) and cell.is_integer():
-        return str(int(cell))  # a column of numbers with a gap is one of floats: 2.0 is 2
+        return str(int(cell))  # whole numbers with a missing value among them are floats: 2.0 is 2
     return str(cell)
 
 
 def _is_missing(cell: Any) -> bool:
-    """Whether a value is not equal to itself, as NaN and NaT are, or does not say, as pandas.NA."""
+    """Whether a value is missing: not equal to itself (NaN, NaT), or without a truth value (pandas.NA)."""
     try:
         return bool(cell != cell)
     except (TypeError, ValueError):
@@ -63,12 +70,12 @@ def read_json(text: str) -> Any:
         object_pairs_hook=_without_repeated_keys,
     )
     if _ESCAPED_SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # an unpaired one is no character: a UnicodeEncodeError
+        json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate raises UnicodeEncodeError
     return value
 
 
 def _written_number(text: str) -> str:
-    """A number with a point as it is written, but for whole ones: 2.0 is 2."""
+    """A decimal number as it is written, except that whole numbers lose their .0: 2.0 is 2."""
     return WHOLE_NUMBER.sub(r"\1", text)
 
 
@@ -92,7 +99,7 @@ def to_rows(data: Any) -> list[Any]:
     if isinstance(data, Mapping):  # one object; columns by name are a frame
         return [data]
     if isinstance(data, str | bytes) or not hasattr(data, "__iter__"):
-        raise HarmoniumError(f"no facts can be made of a {type(data).__name__}; give {ACCEPTED}")
+        raise HarmoniumError(f"facts cannot be read from a {type(data).__name__}; give {ACCEPTED}")
     if isinstance(data, tuple) and len(data) == 3 and all(isinstance(cell, str) for cell in data):
         return [data]
     return [row.tolist() if hasattr(row, "tolist") else row for row in data]
@@ -133,7 +140,7 @@ def _refuse_zero_bytes(path: Path) -> None:
     """Refuse a file with zero bytes, which JSON never has, before all of it is in memory."""
     try:
         with open_bytes(path) as file:
-            while block := file.read(BLOCK):
+            while block := file.read(BYTES_PER_BLOCK):
                 if b"\0" in block:
                     raise HarmoniumError(f"{path}: not JSON: it has zero bytes; is the file damaged?")
     except READ_ERRORS as error:

@@ -28,5 +28,7 @@ export function slider(range, ask, draw) {
   const trained = range.trained === null ? Infinity : range.trained;
   const back = el("button", { type: "button", onclick: () => { input.value = position(range.trained); change(trained); } }, "As trained");
   return el("div", {}, el("div", { class: "slider" }, el("label", { for: "lambda" }, "Faithfulness λ ", output), input, back),
-    el("p", { class: "soft", id: "lambda-help" }, `A small λ lets the network reshape tokens; at ∞ they equal the composed vectors. λ must exceed the largest eigenvalue of W, ${short(range.largest_eigenvalue)}; trained with ${label(trained)}.`));
+    el("p", { class: "soft", id: "lambda-help" }, range.largest_eigenvalue === null
+      ? `At ∞ tokens equal the composed vectors: likeness alone counts. The smaller λ, the more it counts how true the fact would be; ${label(trained)} unless changed.`
+      : `A small λ lets the network reshape tokens; at ∞ they equal the composed vectors. λ must exceed the largest eigenvalue of W, ${short(range.largest_eigenvalue)}; trained with ${label(trained)}.`));
 }

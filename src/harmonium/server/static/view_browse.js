@@ -13,6 +13,7 @@ function traits(summary) {
   if (summary.symmetric) words.push("holds both ways");
   if (summary.one_tail) words.push("a head has one tail");
   if (summary.one_head) words.push("a tail has one head");
+  if (summary.complete) words.push(summary.complete === "unknown" ? "how complete: unknown" : summary.complete);
   return words.join("; ");
 }
 

@@ -3,17 +3,27 @@ import { card, count, el, folded, note, say, whole } from "./dom.js";
 import { compareLink, factLink, go, link } from "./address.js";
 import { api, later } from "./api.js";
 import { factTable, groupFacts, words } from "./facts.js";
+import { guisePicture } from "./guise_plot.js";
 import { nameField } from "./name_field.js";
 import { joinGroups, neighbourhoodPicture } from "./neighbourhood_picture.js";
 
-const MOST_GROUPS = 16, MOST_PREDICTED = 8, WORTH_DRAWING = 0.05, UNLIKELY = 0.01;
+const MOST_GROUPS = 16, MOST_PICTURES = 6, MOST_PREDICTED = 8, WORTH_DRAWING = 0.05, UNLIKELY = 0.01;
 
-function guises(entity, groups) {
+function guises(entity, groups, signal) {
+  const title = (group) => (group.slot === "head" ? `${group.relation.name} → ${group.facts[0].tail.name}` : `${group.relation.name} ← ${group.facts[0].head.name}`);
+  const telling = [...groups].sort((a, b) => (b.facts.length > 1) - (a.facts.length > 1));  // roles of which there are several
+  const list = (some, picture) => some.map((group) => {
+    const { head, relation, tail } = group.facts[0], place = el("div", {});
+    if (picture) {
+      api("neighbours", { head: head.id, relation: relation.id, tail: tail.id, slot: group.slot, limit: 5 }, signal)
+        .then((view) => place.replaceChildren(guisePicture(view))).catch(() => {});
+    }
+    return el("li", {}, el("a", { href: factLink(group.facts[0], group.slot), title: words(group.facts[0]) }, title(group)), place);
+  });
   return [
-    note(`A guise is ${entity.name} in one fact: the model represents it differently in each. Choose one to see what is similar to it there.`),
-    el("ul", { class: "chips guises" }, groups.map((group) => el("li", {}, el("a", {
-      href: factLink(group.facts[0], group.slot), title: words(group.facts[0]),
-    }, group.slot === "head" ? `${group.relation.name} → ${group.facts[0].tail.name}` : `${group.relation.name} ← ${group.facts[0].head.name}`)))),
+    note(`A guise is ${entity.name} in one fact. Below are the entities nearest to it there, the further right the less alike; green ✓: the same fact is known of them.`),
+    el("ul", { class: "guises pictures" }, list(telling.slice(0, MOST_PICTURES), true)),
+    telling.length > MOST_PICTURES ? el("ul", { class: "chips guises" }, list(telling.slice(MOST_PICTURES), false)) : null,
   ];
 }
 
@@ -59,7 +69,7 @@ export async function entity(values, signal) {
     el("p", {}, el("a", { href: link({ view: "map", name: page.entity.id }) }, "On the map")),
     card("Neighbourhood", figure, left > 0 ? note(`${count(left, "more relation")} below.`) : null),
     el("div", { class: "columns" }, predicted, knownFacts(name, page)),
-    card("Guises", ...guises(page.entity, around.groups)),
+    card("Guises", ...guises(page.entity, around.groups, signal)),
     el("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); if (other.given()) go({ view: "compare", first: page.entity.id, second: other.given() }); } },
       other.node, el("button", { type: "submit" }, "Compare")),
   ];

@@ -10,8 +10,7 @@ import { runs } from "./runs.js";
 
 function nearList(neighbours) {
   return el("ol", { class: "near" }, neighbours.map((n) => el("li", { class: n.true ? "true" : "" },
-    el("span", {}, el("a", { href: entityLink(n) }, n.name), n.true ? " ✓" : "", n.true ? el("span", { class: "unseen" }, "true") : null),
-    el("small", {}, `${n.distance.toFixed(3)} · #${whole(n.rank)}`))));
+    el("span", {}, el("a", { href: entityLink(n) }, n.name), n.true ? " ✓" : "", n.true ? el("span", { class: "unseen" }, "true") : null))));
 }
 
 function summary(fact) {
@@ -25,7 +24,7 @@ function guiseCard(first, slot, ask) {
   const plots = { composed: new Plot(`Map by composed vectors around ${entity.name}`), token: new Plot(`Map by tokens around ${entity.name}`) };
   const lists = { composed: el("div", {}), token: el("div", {}) };
   const draw = (view) => {
-    for (const side of range ? ["composed", "token"] : ["composed"]) {
+    for (const side of ["composed", "token"]) {
       plots[side].draw(view.points, side, view[side]);
       lists[side].replaceChildren(nearList(view[side]));
     }
@@ -33,9 +32,9 @@ function guiseCard(first, slot, ask) {
   draw(first);
   const side = (name, title) => el("div", {}, el("h4", {}, title), plots[name].node, lists[name]);
   return card(`Entities most similar to ${entity.name} in this fact`,
-    note(`Other entities in place of the ${slot}: the ${whole(first.candidates)} seen in that slot of the relation. Green: also a known fact. Numbers mark the nearest; # is the rank as an answer.`),
-    range ? slider(range, ask, draw) : note("A plain model has no tokens, and no lambda."),
-    el("div", { class: "columns" }, side("composed", "By composed vector"), range ? side("token", "By token") : null));
+    note(`Other entities in place of the ${slot}: the ${whole(first.candidates)} seen in that slot of the relation. Green ✓: also a known fact. By composed vector: alike in this role; by token: also as true in it.`),
+    slider(range, ask, draw),
+    el("div", { class: "columns" }, side("composed", "By composed vector"), side("token", "By token")));
 }
 
 export async function fact(values, signal) {

@@ -1,1 +1,1 @@
-"""Changes of a trained model by new, removed and rejected facts."""
+"""Update a trained model for added, removed and rejected facts, without training again."""

@@ -1,4 +1,4 @@
-"""A model with rows for entities and relations that were added to its graph: where a local refit starts."""
+"""Extend a model by rows for new entities and relations: the starting point of a local refit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harmonium.training.negatives import SIDES
 
 
 def extend_model(model: GradientGraph, change: GraphChange) -> GradientGraph:
-    """A copy of the model with rows for new entities and relations, where a refit starts."""
+    """A copy of the model with initialised rows for new entities and relations."""
     graph, n_relations = change.graph, change.before.n_relations
     larger = deepcopy(model)
     larger.n_entities, larger.local_rows, larger.n_relations = (
@@ -36,9 +36,9 @@ def extend_model(model: GradientGraph, change: GraphChange) -> GradientGraph:
 
 
 def start_entities(model: GradientGraph, change: GraphChange) -> Tensor:
-    """(k, dim): for each new entity the mean of the known ones that fill the same slots.
+    """(k, dim): initial vector of each new entity, the mean of known entities that fill the same slots.
 
-    As scores are affine in a vector, it scores in the middle of them: no query prefers it to all of its like.
+    As scores are affine in a vector, its scores are the means of theirs: no query prefers it to all of them.
     """
     first, train, vectors = change.before.n_entities, change.graph.train, model.entities().detach()
     total = vectors.new_zeros(change.graph.n_entities - first, vectors.shape[1])
@@ -55,7 +55,7 @@ def start_entities(model: GradientGraph, change: GraphChange) -> Tensor:
 
 
 def start_relations(model: GradientGraph, change: GraphChange, entity: Tensor) -> Tensor:
-    """(k, dim), or (2k, dim) with reciprocal relations: the direction in which the scores of their facts grow."""
+    """(k, dim), or (2k, dim) with reciprocal relations: the direction in which the scores of their facts increase."""
     first, facts = change.before.n_relations, change.added
     count, facts = change.graph.n_relations - first, facts[facts.relation >= first]
     head, tail, relation = facts.head, facts.tail, facts.relation - first
@@ -66,11 +66,11 @@ def start_relations(model: GradientGraph, change: GraphChange, entity: Tensor) -
     with torch.enable_grad():
         scores = form(model.composition.compose(vectors[head], rows[relation], vectors[tail]))
         (gradient,) = torch.autograd.grad(scores.sum(), rows)
-    return _at_usual_length(gradient, model.relations().detach())
+    return _at_mean_length(gradient, model.relations().detach())
 
 
-def _at_usual_length(directions: Tensor, vectors: Tensor) -> Tensor:
-    """Directions with the mean length of vectors; the mean vector where there is no direction."""
+def _at_mean_length(directions: Tensor, vectors: Tensor) -> Tensor:
+    """Directions scaled to the mean length of `vectors`; the mean vector in place of a zero direction."""
     length: Tensor = torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
     directions = torch.where(length > 1e-12, directions / length.clamp(min=1e-12), vectors.mean(0))
     usual: Tensor = torch.linalg.vector_norm(vectors, dim=-1).mean()

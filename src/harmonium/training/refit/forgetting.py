@@ -1,4 +1,4 @@
-"""Removed facts are forgotten: the log-odds that each would have if it had never been shown, and a loss that leads there."""
+"""Forgetting of removed facts: a loss that lowers their log-odds to what these would be without training on them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from harmonium.training.negatives import SIDES
 if TYPE_CHECKING:
     from harmonium.training.refit.local_refit import LocalRefit
 
-REFERENCE = 2048  # facts, at most, that show how log-odds of training facts and of validation facts are distributed
-REFERENCE_SCORES = 1 << 23  # scores of them that are computed, at most, unless for MIN_VALID facts
-MIN_VALID = 50
-LINKED = 1 / 3  # part of the way that a fact falls if another one links its entities, where none shows how far
-MAX_REMOVED_SCORES = 1 << 25  # held at once for removed facts
+MAX_REFERENCE_FACTS = 2048  # sample for the distributions of log-odds of training and of validation facts
+MAX_REFERENCE_SCORES = 1 << 23  # computed for that sample, unless MIN_VALID_FACTS need more
+MIN_VALID_FACTS = 50
+LINKED_SHARE = 1 / 3  # of the usual drop, for a fact whose entities another fact links, if validation has no such facts
+MAX_REMOVED_SCORES = 1 << 25  # of removed facts, held at once
 
 
 class Forgetting:
-    """Removed facts, and the log-odds that each of them would have if it had never been shown."""
+    """Removed facts, with target log-odds: those that they would have without training on them."""
 
     def __init__(self, refit: LocalRefit) -> None:
         self.refit = refit
@@ -36,18 +36,18 @@ class Forgetting:
             self.targets = self._targets()
 
     def _targets(self) -> Tensor:
-        """(2, n): the place among validation facts that each removed fact has among training facts.
+        """(2, n): target log-odds: the quantile of a fact among training facts, taken among validation facts.
 
-        Facts whose entities another training fact links are easier to guess, and compared with each other. Often there
-        are none among validation facts, as splits avoid them: then a part of the way to the others is taken.
+        Facts whose entities another training fact links are easier to predict, so these are compared with each other.
+        Validation often has none, as splits avoid them: then the target is LINKED_SHARE of the way to the others.
         """
         refit, now = self.refit, self._log_odds_of(self.refit.removed)
         valid = refit.change.graph.valid
-        if len(valid) < MIN_VALID or not len(refit.kept):
+        if len(valid) < MIN_VALID_FACTS or not len(refit.kept):
             return now.minimum(torch.full_like(now, -math.log(refit.n_entities)))
         pairs, counts = self._pairs(refit.kept).unique(return_counts=True)
         targets, valid_linked = now.clone(), is_member(self._pairs(valid), pairs)
-        count = max(MIN_VALID, min(REFERENCE, REFERENCE_SCORES // refit.n_entities))
+        count = max(MIN_VALID_FACTS, min(MAX_REFERENCE_FACTS, MAX_REFERENCE_SCORES // refit.n_entities))
         for linked in (False, True):
             chosen = (is_member(self._pairs(refit.removed), pairs) == linked).to(refit.device)
             if not chosen.any():
@@ -56,19 +56,19 @@ class Forgetting:
                 refit.kept[is_member(self._pairs(refit.kept), pairs[counts > 1]) == linked],
                 valid[valid_linked == linked],
             )
-            has_like = len(unseen) >= MIN_VALID and len(shown) >= MIN_VALID
+            has_like = len(unseen) >= MIN_VALID_FACTS and len(shown) >= MIN_VALID_FACTS
             samples = (shown, unseen) if has_like else (refit.kept, valid)
             before, after = (self._log_odds_of(refit.sample(facts, count)).sort(1).values for facts in samples)
             target = transport(now[:, chosen], before, after)
-            targets[:, chosen] = target if has_like or not linked else now[:, chosen].lerp(target, LINKED)
+            targets[:, chosen] = target if has_like or not linked else now[:, chosen].lerp(target, LINKED_SHARE)
         return now.minimum(targets)
 
     def _pairs(self, facts: Triples) -> Tensor:
-        """(n,): the two entities of each fact, in either order, as one number."""
+        """(n,): the two entities of each fact, in either order, encoded as one number."""
         return facts.head.minimum(facts.tail) * self.refit.n_entities + facts.head.maximum(facts.tail)
 
     def loss(self, index: Tensor) -> Tensor:
-        """The mean square by which the log-odds of removed facts, at these positions, are above their targets."""
+        """Mean squared excess of the log-odds of removed facts (at positions `index`) over their targets."""
         index = index[: self.batch_size]
         excess = self._log_odds(self.refit.removed[index]) - self.targets[:, index.to(self.refit.device)]
         return excess.relu().square().mean()
@@ -77,7 +77,7 @@ class Forgetting:
         return torch.cat([self._log_odds(part) for part in facts.chunks(self.batch_size)], dim=1)
 
     def _log_odds(self, facts: Triples) -> Tensor:
-        """(2, n): of the head and of the tail of each fact against all entities that are not known answers."""
+        """(2, n): log-odds of the head and of the tail of each fact among all entities that are not known answers."""
         facts, rows = facts.to(self.refit.device), list[Tensor]()
         for slot, scores in zip(SIDES, self.scores(facts), strict=True):
             excluded = torch.zeros_like(scores, dtype=torch.bool)
@@ -102,6 +102,6 @@ class Forgetting:
 
 
 def transport(values: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Values (k, n) at the same quantile of another distribution; both are ascending samples (k, m) and (k, l)."""
+    """Map values (k, n) to equal quantiles of another distribution; source (k, m) and target (k, l) are sorted samples."""
     quantile = torch.searchsorted(source, values.contiguous()).double() / source.shape[1]
     return target.gather(1, (quantile * (target.shape[1] - 1)).round().long())

@@ -1,17 +1,17 @@
-"""Local refit: the vectors of a model after facts were added to its graph or removed from it, without training again.
+"""Local refit: update the vectors of a model after facts were added or removed, without training again.
 
-The vectors of the entities of changed facts move, and those of relations that are new or lost or won most of their
-facts; everything else stays as it is, bit for bit. The trained model is taken for the minimum of its loss, so the new
+The vectors of entities in changed facts move, and those of relations that are new, or of which most facts changed;
+everything else stays as it is, bit for bit. The trained model is assumed to be at the minimum of its loss, so the new
 vectors minimise
 
     loss(added facts) + forgetting(removed facts) + D(vectors, vectors before)
 
-D is the Bregman divergence of the loss of the facts that stay: the loss less its linear part at the start, so that its
-gradient on a batch of those facts is the gradient now less the gradient at the start. At the start it is exactly zero,
-not only in expectation: nothing moves unless a changed fact asks for it, and what it moves the others resist (variance
+D is the Bregman divergence of the loss of the facts that stay: the loss minus its linear part at the start. Its gradient
+on a batch of those facts is the current gradient minus the gradient at the start. At the start it is exactly zero,
+not only in expectation: nothing moves without a changed fact, and the facts that stay resist the movement (variance
 reduction as in SVRG, Johnson and Zhang 2013). A removed fact no longer balances the others, so its gradient at the start
-is subtracted too; it then falls to where a fact stands that was never shown (forgetting.py).
-docs/decisions/018-local-refit.md has the reasons and what was measured.
+is subtracted too; its log-odds then fall to those of a fact not trained on (forgetting.py).
+docs/decisions/018-local-refit.md has the reasons and the measurements.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from harmonium.training.refit.replay import Cycle, Replay, degrees
 from harmonium.training.regularisers import regularisation
 from harmonium.training.relative_weights import normalised
 
-REFIT_STEPS = 100
-SMALL, SMALL_STEPS = 4096, 3  # in graphs of at most this many facts where relations move: this many times the steps
-PASSES, MIN_BATCH = 8, 64  # how often each changed fact is in a batch; the least number of them in one
-REPLAYED, MIN_REPLAYED = 3, 128  # facts that stay in a batch, for each changed one and at least
-LARGEST_BATCH = 0.01  # share of all training facts that a batch has at most, of changed ones and of others
-# Entities that compete with the truth, beside those of the batch: where training samples negatives, and where it does not
-CANDIDATES, FULL_CANDIDATES = 1024, 2048
-ALL_CANDIDATES = 8192  # where training does not, all compete in graphs of at most this many
-RATE = 0.5  # learning rate, times the root mean square of the vectors; decays linearly to zero
-STIFFNESS = 270.0  # what Adagrad has accumulated at the start, in squared gradients of single facts
-ADDED, NEW = 1.5, 1.5  # weight of an added fact, compared with one that stays; once more, of a new entity or relation
-FORGETTING = 0.25  # weight of the squared log-odds by which a removed fact is above its target
-MOVED_RELATION = 0.5  # share of the facts of a relation that must have changed for its vector to move
-# or: its facts, at most, for each fact of the rarer entities of its changed facts
-FACTS_PER_ENTITY_FACT = 4.0
+REFIT_STEPS = 100  # optimiser steps
+MAX_SMALL_FACTS, SMALL_STEP_FACTOR = 4096, 3  # graphs up to this size get more steps if relations move
+PASSES, MIN_BATCH = 8, 64  # batches that contain each changed fact; minimum number of changed facts in a batch
+REPLAYED_PER_CHANGED, MIN_REPLAYED = 3, 128  # facts in a batch that stay: per changed fact, and minimum
+MAX_BATCH_SHARE = 0.01  # of all training facts in a batch, for changed facts and for replayed ones
+# Candidates besides the entities of the batch: if training samples negatives, and if it uses all entities
+SAMPLED_CANDIDATES, FULL_CANDIDATES = 1024, 2048
+MAX_ALL_CANDIDATES = 8192  # if training uses all entities, so does the refit up to this many
+LEARNING_RATE = 0.5  # times the root mean square of the vectors; decays linearly to zero
+STIFFNESS = 270.0  # initial accumulator of Adagrad, in squared gradients of single facts
+ADDED_WEIGHT, NEW_WEIGHT = 1.5, 1.5  # factor of added facts, and a further one of facts with a new entity or relation
+FORGETTING_WEIGHT = 0.25  # of the squared log-odds by which removed facts exceed their targets
+MIN_CHANGED_SHARE = 0.5  # of the facts of a relation, for its vector to move
+# or: maximum number of its facts for each fact of the rarer entities of its changed facts
+MAX_FACTS_PER_ENTITY_FACT = 4.0
 
 
 @dataclass(frozen=True)
 class Refitted:
-    """A model after a local refit, and the ids of the entities and relations whose vectors moved, new ones included."""
+    """A refitted model, and the ids of entities and relations whose vectors moved, including new ones."""
 
     model: GradientGraph
     entities: Tensor
@@ -69,7 +69,7 @@ class Refitted:
 def refit(
     model: GradientGraph, change: GraphChange, settings: TrainConfig, progress: Callable[[int], None] | None = None
 ) -> Refitted:
-    """The model for the graph after a change; `progress` is called after each step."""
+    """Refit a model to the graph after a change; `progress` is called after each step."""
     if not len(change.added) and not len(change.removed):
         none = torch.empty(0, dtype=torch.int64)
         return Refitted(extend_model(model, change), none, none)
@@ -81,7 +81,7 @@ def refit(
 
 
 class LocalRefit:
-    """The vectors that move, and what their new values must fit. The rest of the model is frozen."""
+    """The state of a refit: the vectors that move, and the facts they are fitted to. All other vectors are frozen."""
 
     def __init__(self, model: GradientGraph, change: GraphChange, settings: TrainConfig) -> None:
         self.change, self.settings, self.device = change, settings, pick_device(settings.device)
@@ -90,45 +90,45 @@ class LocalRefit:
         train = normalised(change.graph.train, settings.weight_power)
         n_kept = len(train) - len(change.added)
         self.n_train, self.kept, self.added, self.removed = len(train), train[:n_kept], train[n_kept:], change.removed
-        importance = torch.where(change.has_new(self.added), ADDED * NEW, ADDED)
+        importance = torch.where(change.has_new(self.added), ADDED_WEIGHT * NEW_WEIGHT, ADDED_WEIGHT)
         self.added = replace(self.added, weight=self.added.weights() * importance)
         changed = Triples.cat([replace(facts, weight=None) for facts in (self.added, self.removed)])
         self.replay = Replay(self.kept, changed, self.n_entities, self.generator)
         self.entities = torch.cat([changed.head, changed.tail]).unique()
         self.relations = self._moved_relations(changed)
-        self.steps = REFIT_STEPS * (SMALL_STEPS if len(self.relations) and len(train) <= SMALL else 1)
+        self.steps = REFIT_STEPS * (SMALL_STEP_FACTOR if len(self.relations) and len(train) <= MAX_SMALL_FACTS else 1)
 
         self.model = extend_model(model, change).requires_grad_(False).move_to(self.device, settings.entity_storage)
         table = self.model.entity
         rows = table[self.entities.to(table.device)].to(self.model.relation)
         self.rows = nn.Parameter(rows)
-        self.position = torch.full((self.n_entities,), -1)  # of moved entities among the rows
+        self.position = torch.full((self.n_entities,), -1)  # entity -> row among the moved ones, -1 for others
         self.position[self.entities] = torch.arange(len(self.entities))
         self.position = self.position.to(self.device)
         self.model.relation.requires_grad_(bool(len(self.relations)))
         self.start = deepcopy(self.model)
-        self.start.entity.data = table.data  # one table in memory: its moved rows are not read
+        self.start.entity.data = table.data  # shares the table to save memory: moved rows are not read from it
         self.start_rows = nn.Parameter(rows.clone())
         self.optimisers = self._optimisers(changed)
         self.added_cycle, self.removed_cycle = (
             Cycle(len(facts), self.generator) for facts in (self.added, self.removed)
         )
-        count = REPLAYED * max(len(self.added), len(self.removed))
+        count = REPLAYED_PER_CHANGED * max(len(self.added), len(self.removed))
         self.n_replayed = max(MIN_REPLAYED, self.batch_size(count)) if n_kept else 0
         self.forgetting = Forgetting(self) if len(self.removed) else None
 
     def _moved_relations(self, changed: Triples) -> Tensor:
-        """Relations that changed for the most part, and those with hardly more facts than the entities that move."""
+        """Relations of which most facts changed, and those with hardly more facts than the entities that move."""
         n_changed = changed.relation.bincount(minlength=self.n_relations)
         n_facts = n_changed + self.kept.relation.bincount(minlength=self.n_relations)
         of_entities = degrees(Triples.cat([replace(self.kept, weight=None), changed]), self.n_entities)
         fewer = of_entities[changed.head].minimum(of_entities[changed.tail])
         of_ends = torch.zeros(self.n_relations, dtype=torch.int64).index_add_(0, changed.relation, fewer)
-        has_few_facts = n_facts * n_changed <= FACTS_PER_ENTITY_FACT * of_ends
-        return ((n_changed > MOVED_RELATION * n_facts) | (has_few_facts & (n_changed > 0))).nonzero()[:, 0]
+        has_few_facts = n_facts * n_changed <= MAX_FACTS_PER_ENTITY_FACT * of_ends
+        return ((n_changed > MIN_CHANGED_SHARE * n_facts) | (has_few_facts & (n_changed > 0))).nonzero()[:, 0]
 
     def _optimisers(self, changed: Triples) -> list[_RowAdagrad]:
-        """One for the moved entities and, where relations move, one for the relations."""
+        """An optimiser for the moved entities and, if relations move, one for these."""
         facts = Triples.cat([replace(self.kept, weight=None), changed])
         of_entities = degrees(facts, self.n_entities)
         of_relations = facts.relation.bincount(minlength=self.n_relations)
@@ -152,7 +152,7 @@ class LocalRefit:
         return optimisers
 
     def relation_rows(self) -> Tensor:
-        """Rows of the relation table that move: with reciprocal relations two for each."""
+        """Rows of the relation table that move: two per relation with reciprocal relations."""
         rows = self.relations
         return torch.cat([rows, rows + self.n_relations]) if self.model.reciprocal else rows
 
@@ -163,13 +163,13 @@ class LocalRefit:
                 for total, gradient in zip(totals, gradients, strict=True):
                     total.add_(gradient, alpha=weight)
             for optimiser, total in zip(self.optimisers, totals, strict=True):
-                optimiser.step(total, RATE * (1 - step / self.steps))
+                optimiser.step(total, LEARNING_RATE * (1 - step / self.steps))
             if progress:
                 progress(1)
         return self._result()
 
     def _terms(self) -> Iterator[tuple[float, list[Tensor]]]:
-        """The gradients of what a step minimises, each with its weight: sums over facts, divided by their number."""
+        """The terms of the objective of a step: weight and gradients of each; sums over facts, divided by their number."""
         added = self.added[self.added_cycle.draw(self.batch_size(len(self.added)))]
         index = self.removed_cycle.draw(self.batch_size(len(self.removed)))
         removed = self.removed[index]
@@ -187,7 +187,7 @@ class LocalRefit:
         if self.forgetting is not None:
             weight = len(self.removed) / self.n_train
             yield -weight, self._gradients(self.start, self.start_rows, removed, candidates)
-            loss = FORGETTING * self.forgetting.loss(index)
+            loss = FORGETTING_WEIGHT * self.forgetting.loss(index)
             yield weight, self._gradients_of(loss, self.model, self.rows)
 
     def _result(self) -> Refitted:
@@ -202,7 +202,7 @@ class LocalRefit:
     # Losses ----------------------------------------------------------------------------------------------------------
 
     def table(self, model: GradientGraph, rows: Tensor, candidates: Tensor | None) -> Tensor:
-        """(m, entity_dim): the vectors of candidates, ascending; None: of all. Moved entities have the given rows."""
+        """(m, entity_dim): the vectors of the candidates (ascending ids; None: all), with `rows` for moved entities."""
         fixed, position = model.entity.detach(), self.position
         if candidates is not None:
             fixed, position = fixed[candidates.to(fixed.device)], position[candidates]
@@ -210,7 +210,7 @@ class LocalRefit:
         return fixed.to(rows).index_copy(0, moved, rows.index_select(0, position[moved]))
 
     def scorer_of(self, model: GradientGraph, rows: Tensor, batch: Triples, candidates: Tensor | None) -> BatchScorer:
-        """The scorer of a batch among candidates with these vectors, the batch's own entities among them."""
+        """The scorer of a batch with these candidates, which must include the entities of the batch."""
         batch = batch.to(self.device)
         if candidates is not None:
             head, tail = (torch.searchsorted(candidates, batch[slot]) for slot in SIDES)
@@ -222,9 +222,9 @@ class LocalRefit:
         return self.scorer_of(self.model, self.table(self.model, self.rows, None), batch, None)
 
     def _gradients(self, model: GradientGraph, rows: Tensor, batch: Triples, candidates: Tensor | None) -> list[Tensor]:
-        """Of what training minimises, for the rows and relations that move.
+        """Gradients of the training objective in the rows and relations that move.
 
-        At the start new entities and relations are not there: the model was trained without them.
+        For the model at the start, new entities and relations are left out, as it was trained without them.
         """
         is_start = model is self.start
         known = self.change.before.n_entities
@@ -243,7 +243,7 @@ class LocalRefit:
         return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
 
     def _loss(self, scorer: BatchScorer) -> Tensor:
-        """What training minimises."""
+        """The training objective of a batch."""
         settings = self.settings
         if settings.loss in ("full", "sampled"):
             loss = scorer.entity_cross_entropy(settings.label_smoothing)
@@ -259,10 +259,10 @@ class LocalRefit:
         return loss
 
     def _intrusion(self, batch: Triples, candidates: Tensor | None) -> Tensor:
-        """Mean of -log of the probability that an entity other than the answer is an old one.
+        """A penalty on new entities: mean of -log of the softmax share of old entities, the answer left out.
 
-        A trained model is sure of the answers to facts that it was shown, so their loss does not stop new entities from
-        rising above all others in queries that have unknown answers.
+        A trained model is certain of the answers it was trained on, so their loss does not keep new entities from
+        outranking all others in queries with unknown answers.
         """
         scorer = self.scorer_of(self.model, self.table(self.model, self.rows, candidates), batch, candidates)
         known = int((self._ids(candidates) < self.change.before.n_entities).sum())
@@ -275,13 +275,15 @@ class LocalRefit:
     # Batches ---------------------------------------------------------------------------------------------------------
 
     def batch_size(self, count: int) -> int:
-        """How many of so many facts are in a batch."""
-        largest = math.ceil(LARGEST_BATCH * self.n_train)
+        """Batch size for `count` facts."""
+        largest = math.ceil(MAX_BATCH_SHARE * self.n_train)
         return max(MIN_BATCH, min(largest, math.ceil(PASSES * count / self.steps)))
 
     def draw_candidates(self, batches: list[Triples]) -> Tensor | None:
-        """The entities that compete with the truth, ascending; None: all."""
-        limit, count = (ALL_CANDIDATES, FULL_CANDIDATES) if self.settings.loss == "full" else (CANDIDATES, CANDIDATES)
+        """Draw the candidates of a step, in ascending order of ids; None: all entities."""
+        limit = count = SAMPLED_CANDIDATES
+        if self.settings.loss == "full":
+            limit, count = MAX_ALL_CANDIDATES, FULL_CANDIDATES
         if self.n_entities <= limit:
             return None
         drawn = torch.randint(self.n_entities, (count,), generator=self.generator)
@@ -297,14 +299,14 @@ class LocalRefit:
         return self.sample(self.kept if len(self.kept) else self.added, count)
 
     def sample(self, facts: Triples, count: int) -> Triples:
-        """Distinct facts."""
+        """A random sample of distinct facts."""
         return facts[torch.randperm(len(facts), generator=self.generator)[:count]]
 
 
 class _RowAdagrad:
     """Adagrad with momentum and one accumulated square for each row, so that rows move along their gradient.
 
-    The accumulated squares start as a long training would have left them: in proportion to the facts of the row.
+    The accumulated squares start at values as after a long training: proportional to the number of facts of the row.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Replayed facts: which of the facts that stay are shown again during a local refit, and how much each counts.
+"""Replayed facts: importance sampling of the facts that stay, for batches of a local refit.
 
-A vector that moves must still fit the facts that it fitted before. Those of an entity are drawn the more often the larger
-the share of its facts that changed, and count inversely for it, so that the expectation of a batch's mean is that over
-all facts: importance sampling.
+A vector that moves must still fit the facts that it fitted before. Facts of an entity are drawn more often the larger the
+share of its facts that changed, and are weighted inversely, so that the mean of a batch is an unbiased estimate of the mean
+over all facts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from harmonium.data.triples import Triples
 
-UNIFORM = 0.3  # share of the draws that are uniform: no fact counts more than 1 / UNIFORM times
+UNIFORM_SHARE = 0.3  # of the draws: no fact has an importance above 1 / UNIFORM_SHARE
 
 
 class Replay:
-    """The facts that stay (n of them), and the probability that each is drawn."""
+    """The n facts that stay, with the probability of drawing each."""
 
     def __init__(self, kept: Triples, changed: Triples, n_entities: int, generator: torch.Generator) -> None:
         self.kept, self.generator = kept, generator
@@ -27,11 +27,11 @@ class Replay:
         concern = share[kept.head] + share[kept.tail]
         uniform = concern.new_full((len(kept),), 1 / max(1, len(kept)))
         concern = concern / concern.sum() if concern.any() else uniform
-        probability = torch.lerp(concern, uniform, UNIFORM)
+        probability = torch.lerp(concern, uniform, UNIFORM_SHARE)
         self.cumulative, self.importance = probability.cumsum(0), uniform / probability
 
     def draw(self, count: int) -> Triples:
-        """Facts with weights: their own times their importance; none where none stay."""
+        """Draw facts, with weights multiplied by their importance; empty if no fact stays."""
         if not len(self.kept):
             return self.kept
         drawn = torch.rand(count, generator=self.generator, dtype=torch.float64) * self.cumulative[-1]
@@ -41,7 +41,7 @@ class Replay:
 
 
 class Cycle:
-    """Positions of facts in random order, again and again."""
+    """Positions of facts in random order, shuffled again after each pass."""
 
     def __init__(self, count: int, generator: torch.Generator) -> None:
         self.count, self.generator, self.left = count, generator, torch.empty(0, dtype=torch.int64)
@@ -56,5 +56,5 @@ class Cycle:
 
 
 def degrees(facts: Triples, n_entities: int) -> Tensor:
-    """(n_entities,): the number of facts of each entity; one with itself counts twice."""
+    """(n_entities,): the number of facts of each entity; a self-loop counts twice."""
     return torch.cat([facts.head, facts.tail]).bincount(minlength=n_entities)

@@ -135,18 +135,27 @@ class Trials:
         for key, values in self.sizer.search.choices.items():
             if key in self.sizer.fixed or key in self.size:
                 continue
-            before = settings_by_key(self.config)[key]
+            before, ended = settings_by_key(self.config)[key], None
             for value in self._alternatives(key, values):
-                if self._is_late():
-                    text = "the machine is slow or busy: trials took twice their time"
-                    return [*reasons, f"{text}, so {key} and what follows were not tried"]
-                if not self._has_budget(key, value):
-                    return [*reasons, f"no time was left to try {key}"]
+                if ended := self._why_not(key, value):
+                    break
                 self._compare(key, value)
             after = settings_by_key(self.config)[key]
-            verdict = "no alternative was better" if after == before else f"better than {show_value(before)}"
-            reasons.append(f"{key} = {show_value(after)}: {verdict}")
+            if after != before or ended is None:
+                verdict = "no alternative was better" if after == before else f"better than {show_value(before)}"
+                reasons.append(f"{key} = {show_value(after)}: {verdict}")
+            if ended is not None:
+                return [*reasons, ended]
         return reasons
+
+    def _why_not(self, key: str, value: Any) -> str | None:
+        """Why the search ends before this alternative; None where it is tried."""
+        if self._is_late():
+            return (
+                "the machine is slow or busy: trials took twice their time, so other values of "
+                f"{key} and what follows were not tried"
+            )
+        return None if self._has_budget(key, value) else f"no time was left to try {key} = {show_value(value)}"
 
     def _alternatives(self, key: str, values: list[Any]) -> Iterator[Any]:
         """Every other choice; numbers upwards from the present one while that helps, and otherwise downwards."""

@@ -19,7 +19,7 @@ from harmonium.training.search.work import epoch_seconds
 
 FINAL_SHARE = 0.4  # of the budget is kept for the final training
 CONSTRAINTS_SHARE = 0.2  # of what is left after the search goes to learning path rules, where they are asked for
-RESERVED = 0.1  # of the same goes to validations, W, weights of constraints and the evaluation
+RESERVED = 0.1  # of the same goes to validations, weights of constraints and the evaluation
 PLANNED_TRIALS = 5  # whole trainings that the rest of the budget should allow; hopeless trials take half of one
 MIN_TRIAL_EPOCHS = 4
 MIN_FULL_EPOCHS = 12  # with fewer epochs a softmax over sampled entities learns more in the same time

@@ -1,1 +1,1 @@
-"""Folders of ids, with names in files of their own: OpenKE and LibKGE."""
+"""Formats with facts as ids and names in separate files: OpenKE and LibKGE."""

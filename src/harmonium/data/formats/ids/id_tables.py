@@ -27,7 +27,7 @@ class IdTables:
     skipped: SkippedRows
 
     def read(self, path: Path, columns: Sequence[str], skip_lines: int = 0, separator: str = "\t") -> pl.DataFrame:
-        """The facts of one file; where it has lines that cannot be used, it is read line by line."""
+        """The facts of one file. If some lines cannot be used, it is read again line by line, to name or skip them."""
         try:
             table = read_integers(path, columns, skip_lines, separator)
             known = [pl.col(column).is_between(0, size - 1) for column, size in self._sizes.items()]
@@ -54,12 +54,12 @@ class IdTables:
             if number <= skip_lines or is_empty(line):
                 continue
             cells = line.rstrip("\r\n").split(separator)
-            if reason := self._fault(cells, columns):
+            if reason := self._reason(cells, columns):
                 self.skipped.reject(path, f":{number}", reason, text=line)
             else:
                 yield tuple(map(int, cells))
 
-    def _fault(self, cells: Sequence[str], columns: Sequence[str]) -> str:
+    def _reason(self, cells: Sequence[str], columns: Sequence[str]) -> str:
         """Why a row cannot be used; empty if it can."""
         if len(cells) != len(columns):
             count = f"found {len(cells)} column{'s' * (len(cells) != 1)}"
@@ -83,7 +83,7 @@ class IdTables:
         relation_names: dict[str, str],
         notes: Sequence[Note] = (),
     ) -> Source:
-        """The facts with names cleaned as in every format; ids whose names become the same are united."""
+        """The facts as a Source. Names are cleaned as in every format; ids whose names become equal are united."""
         entities, entity_ids, changed_entities = _clean_vocabulary(self.entities, "entities")
         relations, relation_ids, changed_relations = _clean_vocabulary(self.relations, "relations")
         new_ids = {"head": entity_ids, "relation": relation_ids, "tail": entity_ids}
@@ -105,7 +105,7 @@ class IdTables:
 
 
 def _clean_vocabulary(names: Sequence[str], kind: str) -> tuple[list[str], pl.Series, list[Note]]:
-    """Distinct clean names, the new id of each old one, and what was changed."""
+    """Distinct clean names, the new id of each old one, and notes on what was changed."""
     clean = [clean_name(name) for name in names]
     if (empty := next((index for index, name in enumerate(clean) if not name), None)) is not None:
         raise HarmoniumError(f"the name of id {empty} of the {kind} is empty; name it or remove it")
@@ -114,7 +114,7 @@ def _clean_vocabulary(names: Sequence[str], kind: str) -> tuple[list[str], pl.Se
     changed = [name for name, old in zip(clean, names, strict=True) if name != old]
     if not changed:
         return clean, ids, []
-    united = f"; {len(clean) - len(number):,} are now the same as others" if len(number) < len(clean) else ""
+    united = f"; {len(clean) - len(number):,} became equal to other names" if len(number) < len(clean) else ""
     shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
     text = f"cleaned {len(changed):,} names of {kind} (whitespace around or inside them, Unicode form){united}: {shown}"
     return list(number), ids, [Note(text, "cleaned", "", len(changed))]

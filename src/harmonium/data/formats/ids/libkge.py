@@ -47,7 +47,7 @@ def _labels(path: Path, ids: list[str]) -> dict[str, str]:
 
 
 def write(graph: Graph, folder: Path) -> None:
-    """The folder that LibKGE trains on, except its dataset.yaml."""
+    """Write a folder that LibKGE can train on, except its dataset.yaml."""
     for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
         table = pl.DataFrame({"id": range(len(vocabulary)), "name": list(vocabulary.ids)})
         write_table(folder / f"{kind}_ids.del", table)

@@ -19,7 +19,7 @@ from harmonium.data.tables.source import Source
 from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file, open_regular, refuse_pickle
 
-MAX_NUMBER = 1000  # characters of the first line
+MAX_COUNT_LINE = 1000  # characters of the first line, which has only a number
 
 
 def detect(path: Path, options: Options) -> bool:
@@ -61,11 +61,11 @@ def _check_count(path: Path, count: int, n_lines: int) -> None:
 
 
 def _count_line(path: Path) -> tuple[int, str]:
-    """The number in the first line, and what separates the columns below it: a tab or a space."""
+    """The number in the first line, and the separator of the columns below it: a tab or a space."""
     refuse_pickle(path)
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", errors="replace") as file:
-            count = int(file.readline(MAX_NUMBER))
+            count = int(file.readline(MAX_COUNT_LINE))
             separator = "\t" if "\t" in file.readline(MAX_LINE) else " "
     except FileNotFoundError:
         raise HarmoniumError(f"{path}: missing; an OpenKE folder has it beside train2id.txt") from None
@@ -79,7 +79,7 @@ def _count_line(path: Path) -> tuple[int, str]:
 
 
 def write(graph: Graph, folder: Path) -> None:
-    """The folder that OpenKE trains on, and labels beside."""
+    """Write a folder that OpenKE can train on; labels go to entity_names.tsv and relation_names.tsv."""
     for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
         _write(folder / f"{kind}2id.txt", pl.DataFrame({"name": list(vocabulary.ids), "id": range(len(vocabulary))}))
     for split, triples in graph.splits.items():

@@ -1,7 +1,8 @@
 """The address of a Neo4j database: bolt://host:7687/database?label=Person&name=title, never with a password in it.
 
-`label` keeps to nodes with one of these labels, `name` is the property that names a node (default: name, title or label),
-and `id` the property that identifies it (default: the database's own element id). Each may be repeated or have commas.
+`label` selects nodes with one of these labels, `name` is the property that names a node (default: name, title or label),
+and `id` the property that identifies it (default: the database's own element id). `label` and `name` may be repeated or
+hold a list separated by commas.
 """
 
 import re
@@ -12,7 +13,7 @@ from harmonium.errors import HarmoniumError
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 PREFIX = re.compile(r"(bolt|neo4j)(\+s|\+ssc)?://")
-NAME_PROPERTIES = ("name", "title", "label")  # properties that name a node, where none is given
+NAME_PROPERTIES = ("name", "title", "label")  # properties that name a node, by default
 EXPECTED = "expected bolt://host:7687/database or neo4j://host:7687/database"
 
 
@@ -23,12 +24,12 @@ class Neo4jAddress:
     url: str  # scheme, host and port, as the driver takes them
     database: str | None = None  # default: the user's
     labels: tuple[str, ...] = ()  # of nodes; default: any
-    names: tuple[str, ...] = NAME_PROPERTIES  # properties that name a node, the first that it has
+    names: tuple[str, ...] = NAME_PROPERTIES  # properties that name a node: the first one that it has
     id: str | None = None  # property that identifies a node; default: its element id
 
     @classmethod
     def parse(cls, text: str) -> "Neo4jAddress":
-        """The parts of an address; what is wrong with another is an error, which never shows a password."""
+        """Parse an address. The error for an invalid one never shows a password."""
         try:
             parts = urlsplit(text)
             port = parts.port
@@ -53,12 +54,12 @@ class Neo4jAddress:
 
     @property
     def location(self) -> str:
-        """How messages name it."""
+        """The server and database, for messages."""
         return f"{self.url}/{self.database}" if self.database else self.url
 
     @property
     def graph_name(self) -> str:
-        """The name of its graph: the database or the host."""
+        """The name of the graph: that of the database, else the host."""
         return self.database or urlsplit(self.url).hostname or "neo4j"
 
 
@@ -67,7 +68,7 @@ def _options(parts: SplitResult, text: str) -> dict[str, tuple[str, ...]]:
     for key, values in parse_qs(parts.query, keep_blank_values=True).items():
         names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
         if key not in ("label", "name", "id") or not names:
-            raise HarmoniumError(f"{without_user(text)}: '{key}' is no option of it; there are label=, name= and id=")
+            raise HarmoniumError(f"{without_user(text)}: unknown option '{key}'; there are label=, name= and id=")
         options[key] = names
     if len(options.get("id", ())) > 1:
         raise HarmoniumError(f"{without_user(text)}: id= is one property, not {len(options['id'])}")
@@ -89,23 +90,23 @@ def without_user(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A label, type or property as Cypher writes any name; a backslash before u begins an escape, even of a backtick."""
+    """Quote a label, type or property for Cypher. `\\u` begins an escape even in quotes, so its backslash is escaped."""
     return "`" + name.replace("\\u", "\\u005Cu").replace("`", "``") + "`"
 
 
 def name_of(node: str, names: tuple[str, ...]) -> str:
-    """The expression for the name of a node."""
+    """Cypher expression for the name of a node."""
     properties = ", ".join(f"{node}.{quoted(name)}" for name in names)
     return f"coalesce({properties})"
 
 
 def id_of(node: str, id: str | None) -> str:
-    """The expression for the identifier of a node."""
+    """Cypher expression for the identifier of a node."""
     return f"elementId({node})" if id is None else f"{node}.{quoted(id)}"
 
 
 def facts_query(address: Neo4jAddress) -> str:
-    """All relationships but those that are predictions, with the names of their nodes; $labels are its parameter."""
+    """Cypher query for all relationships that are not predictions, with the names of their nodes. Parameter: $labels."""
     names, id = address.names, address.id
     labels = (
         " AND any(label IN labels(h) WHERE label IN $labels) AND any(label IN labels(t) WHERE label IN $labels)"

@@ -1,6 +1,6 @@
-"""A Neo4j server over Bolt, from a process of its own with limits: rows of a query, and predicted facts written back.
+"""Reads rows of a query from a Neo4j server over Bolt, and writes predicted facts back. Runs in a separate limited process.
 
-The user and password come from the environment variables NEO4J_USERNAME and NEO4J_PASSWORD, and go nowhere else.
+User and password come from the environment variables NEO4J_USERNAME and NEO4J_PASSWORD, and are sent nowhere else.
 """
 
 import json
@@ -17,16 +17,16 @@ from harmonium.data.untrusted_server import check_public
 from harmonium.errors import HarmoniumError
 from harmonium.version import __version__
 
-ROWS_PER_MESSAGE = 10_000  # in a message, and fetched at a time
-FACTS_PER_TRANSACTION = 1_000  # facts written in a transaction
-MAX_CELL = 1 << 20  # characters of a name
+ROWS_PER_MESSAGE = 10_000  # also the number fetched at a time
+FACTS_PER_TRANSACTION = 1_000
+MAX_NAME_LENGTH = 1 << 20  # characters
 CONNECT_SECONDS = 30.0
 
 
 def read_rows(
     address: dict[str, Any], query: str, parameters: dict[str, Any], allow_internal: bool
 ) -> Iterator[list[bytes]]:
-    """The columns of a query's result, then its rows in parts, as JSON.
+    """Yield the column names of the result of a query, then its rows in batches, as JSON.
 
     A cell is text or null; that of a node is [identifier, name], that of a relationship its type.
     """
@@ -60,10 +60,11 @@ def _text(value: Any, address: Neo4jAddress) -> str | None:
     if not isinstance(value, str | int | float):
         kind = type(value).__name__
         raise HarmoniumError(
-            f"{address.location}: a {kind} is no name; select text, numbers, nodes or relationships as head, relation, tail"
+            f"{address.location}: a {kind} cannot be a name; as head, relation and tail select text, "
+            "numbers, nodes or relationships"
         )
     text = str(value)
-    if len(text) > MAX_CELL:
+    if len(text) > MAX_NAME_LENGTH:
         raise HarmoniumError(f"{address.location}: a name of {len(text):,} characters; choose another property")
     return text
 
@@ -74,10 +75,10 @@ def _text(value: Any, address: Neo4jAddress) -> str | None:
 def write_facts(
     address: dict[str, Any], file: str, provenance: dict[str, Any], allow_internal: bool
 ) -> Iterator[list[bytes]]:
-    """Write the facts of a JSON file, and yield how many were written and which were not, as JSON.
+    """Write the facts of a JSON file; yields as JSON how many were written and which were not.
 
-    A fact is [head, relation, tail, name of the head, name of the tail, properties]. Its nodes must exist, once each and
-    with these names; relationships are merged by their type and `provenance`, so that writing again changes nothing.
+    A fact is [head, relation, tail, name of the head, name of the tail, properties]. Its nodes must exist, be unique
+    and have these names; relationships are merged by their type and `provenance`, so writing again changes nothing.
     """
     server = _address(address)
     facts = json.loads(Path(file).read_bytes())
@@ -97,7 +98,7 @@ def write_facts(
 
 
 def merge_query(address: Neo4jAddress, relation: str) -> str:
-    """Merge relationships of one type between the nodes with these identifiers."""
+    """Cypher query that merges relationships of one type between nodes given by identifier."""
     label, head, tail = _label(address), id_of("h", address.id), id_of("t", address.id)
     return (
         f"UNWIND $rows AS row MATCH (h{label}) WHERE {head} = row.head MATCH (t{label}) WHERE {tail} = row.tail "
@@ -107,7 +108,7 @@ def merge_query(address: Neo4jAddress, relation: str) -> str:
 
 
 def nodes_query(address: Neo4jAddress) -> str:
-    """The nodes with these identifiers, and their names."""
+    """Cypher query for the nodes with given identifiers, and their names."""
     identifier = id_of("n", address.id)
     return (
         f"MATCH (n{_label(address)}) WHERE {identifier} IN $ids "
@@ -116,12 +117,12 @@ def nodes_query(address: Neo4jAddress) -> str:
 
 
 def _label(address: Neo4jAddress) -> str:
-    """The label of all nodes, which lets the server use an index; none if there are several."""
+    """The label restriction if the address has exactly one label, which lets the server use an index; else empty."""
     return f":{quoted(address.labels[0])}" if len(address.labels) == 1 else ""
 
 
 def _find_nodes(session: Any, address: Neo4jAddress, names: dict[str, str | None]) -> dict[str, str | int]:
-    """identifier -> its value in the database, of the nodes that exist once and have the name that is expected of them."""
+    """identifier -> its value in the database, for nodes that exist exactly once and have the expected name."""
     values: dict[str, str | int | None] = {}
     query = nodes_query(address)
     for batch in _batches(list(names), ROWS_PER_MESSAGE):
@@ -130,7 +131,7 @@ def _find_nodes(session: Any, address: Neo4jAddress, names: dict[str, str | None
             key = str(identifier)
             expected = names.get(key)
             is_same = expected is None or name is None or clean_name(str(name)) == expected
-            values[key] = identifier if is_same and key not in values else None  # two nodes cannot be told apart
+            values[key] = identifier if is_same and key not in values else None  # two nodes: ambiguous
     return {key: value for key, value in values.items() if value is not None and key in names}
 
 
@@ -160,7 +161,7 @@ def _address(values: dict[str, Any]) -> Neo4jAddress:
 
 @contextmanager
 def _session(address: Neo4jAddress, allow_internal: bool, writes: bool) -> Iterator[Any]:
-    """A session; whatever goes wrong in it is an error that names the address."""
+    """Open a session; any exception inside it becomes an error that names the address."""
     try:
         import neo4j
         from neo4j.exceptions import AuthError, DriverError, Neo4jError, ServiceUnavailable
@@ -188,7 +189,7 @@ def _session(address: Neo4jAddress, allow_internal: bool, writes: bool) -> Itera
         if isinstance(error, AuthError):
             text = "refuses the user or the password; set NEO4J_USERNAME and NEO4J_PASSWORD"
         elif isinstance(error, ServiceUnavailable):
-            text = f"cannot be reached, or is no Neo4j server ({_message(error)})"
+            text = f"cannot be reached, or is not a Neo4j server ({_message(error)})"
         elif isinstance(error, Neo4jError | DriverError):
             text = f"refuses the query ({_message(error)})"
         else:
@@ -204,7 +205,7 @@ def _credentials() -> tuple[str, str] | None:
 
 
 def _guard_connections(location: str) -> list[HarmoniumError]:
-    """Refuse internal addresses for the rest of this process, whatever a name or a routing table leads to."""
+    """Refuse connections to internal addresses for the rest of this process, whatever names or routing tables resolve to."""
     refused: list[HarmoniumError] = []
 
     def check(event: str, arguments: tuple[Any, ...]) -> None:
@@ -212,7 +213,7 @@ def _guard_connections(location: str) -> list[HarmoniumError]:
             address = arguments[1]
             try:
                 check_public(str(address[0]) if isinstance(address, tuple) else "", location)
-            except ValueError as error:  # a HarmoniumError is one; so is what is no address
+            except ValueError as error:  # a HarmoniumError is a ValueError; so is the error for an invalid address
                 refused.append(error if isinstance(error, HarmoniumError) else HarmoniumError(f"{location}: {error}"))
                 raise refused[-1] from error
 
@@ -221,5 +222,5 @@ def _guard_connections(location: str) -> list[HarmoniumError]:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return " ".join(str(error).split())[:300]

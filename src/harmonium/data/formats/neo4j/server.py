@@ -24,14 +24,14 @@ from harmonium.data.tables.source import Source
 from harmonium.data.tables.table import Batch
 from harmonium.runtime.limited_process import Limits, stream
 
-# for a process that holds a few thousand rows at a time: memory, CPU time, answer, and how long a query may take to begin
-LIMITS = Limits(memory=1 << 30, seconds=3600, output=1 << 36, idle=300)
+# of the reading process, which holds a few thousand rows at a time; idle: seconds until a query yields its first rows
+READ_LIMITS = Limits(memory=1 << 30, seconds=3600, output=1 << 36, idle=300)
 ADVICE_TO_ASK_LESS = "ask for less: a query with a LIMIT, or ?label=..."
 LABEL_COLUMN = {"head": "head_name", "tail": "tail_name"}
 
 
 def read(text: str, options: Options) -> Source:
-    """All facts that the database has, or those of a query."""
+    """Read all facts of the database, or those that a query returns."""
     address = Neo4jAddress.parse(text)
     skipped = SkippedRows(options.on_bad)
     return to_source(
@@ -40,7 +40,7 @@ def read(text: str, options: Options) -> Source:
 
 
 def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> Iterator[pl.DataFrame]:
-    """Facts in parts, as the server sends them."""
+    """Facts in batches, as the server sends them."""
     location = address.location
     arguments = {
         "address": asdict(address),
@@ -49,10 +49,10 @@ def _tables(address: Neo4jAddress, options: Options, skipped: SkippedRows) -> It
         "allow_internal": options.allow_internal,
     }
     messages = stream(
-        "harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, LIMITS, location, ADVICE_TO_ASK_LESS
+        "harmonium.data.formats.neo4j.bolt_session:read_rows", arguments, READ_LIMITS, location, ADVICE_TO_ASK_LESS
     )
-    titles = json.loads(next(messages)[0])
-    chosen = choose_variables(titles, options, f"the columns of {location}")
+    names = json.loads(next(messages)[0])
+    chosen = choose_variables(names, options, f"the columns of {location}")
     n_rows = 0
     for (content,) in messages:
         table = _table(json.loads(content), chosen)
@@ -65,7 +65,7 @@ def _row_name(before: int, row: int) -> str:
 
 
 def _table(rows: list[list[Any]], chosen: dict[str, int]) -> pl.DataFrame:
-    """Rows as columns; the name of a node is its label."""
+    """Rows as a table; names of nodes become labels."""
     columns = {column: [row[position] for row in rows] for column, position in chosen.items()}
     for column in COLUMNS:
         cells = columns[column]

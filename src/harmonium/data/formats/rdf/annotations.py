@@ -5,7 +5,7 @@
     _:x rdf:reifies <<( :a :knows :b )>> .          N-Triples and N-Quads, RDF 1.2, with _:x :confidence 0.3 .
     :a :knows :b :source1 .                         N-Quads, with :source1 :confidence 0.3 .
 
-Imports nothing heavy: files are parsed in a process of their own.
+Imports nothing heavy, as files are parsed in a separate process.
 """
 
 import math
@@ -34,7 +34,7 @@ class Annotations:
         ] = []  # subject, literal, and the arguments of the statement
 
     def is_weight(self, predicate: str) -> bool:
-        """Whether a predicate may say a weight: the chosen one, or one of those known."""
+        """Whether a predicate states weights: the chosen one or, by default, one of PREDICATES."""
         last = re.split(r"[#/:]", predicate)[-1]
         if self.predicate is not None:
             return self.predicate in (predicate, last)
@@ -44,7 +44,7 @@ class Annotations:
         return self.graphs.setdefault(name, len(self.graphs))
 
     def weights(self) -> tuple[list[tuple[Fact, str, float]], dict[int, float], list[tuple[Any, ...]]]:
-        """Facts with split and weight, weights of graphs by number, and the statements that were about neither."""
+        """Facts with split and weight, weights of graphs by number, and the statements that annotate neither."""
         facts, graphs, others = [], dict[int, float](), []
         for subject, literal, statement in self.deferred:
             if subject in self.reified:
@@ -58,7 +58,7 @@ class Annotations:
 
 
 def number(literal: Any, about: str) -> float:
-    """The weight that a literal says; anything but a finite number from 0 on is an error."""
+    """The value of a literal as a weight; anything but a finite number >= 0 is an error."""
     try:
         value = float(literal.value)
     except ValueError:
@@ -72,7 +72,7 @@ def number(literal: Any, about: str) -> float:
 
 
 def from_star(lines: list[bytes], first: int) -> Iterator[bytes]:
-    """Lines of N-Triples or N-Quads in which `<< s p o >> ...` of RDF-star became a reifier of RDF 1.2."""
+    """Lines of N-Triples or N-Quads with `<< s p o >> ...` of RDF-star rewritten as a reifier of RDF 1.2."""
     for position, line in enumerate(lines, start=first):
         match = STAR.fullmatch(line)
         if match is None:

@@ -2,7 +2,7 @@
 
 rdfs:label and skos:prefLabel become labels: in the language asked for, else without language, else English, else any.
 Other literals are skipped and counted, or kept as entities. A named graph urn:harmonium:split:test puts facts into that
-split. Names that are no IRIs are written as urn:harmonium:name:..., and read back as they were. A weight said about a
+split. Names that are not IRIs are written as urn:harmonium:name:... and read back unchanged. A weight stated about a
 statement (`<< s p o >> :confidence 0.3`) or about the named graph of a fact is the weight of the fact: annotations.py.
 """
 
@@ -38,7 +38,7 @@ SUFFIXES = (".nt", ".ttl", ".nq", ".trig", ".rdf", ".owl", ".n3", ".jsonld")
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 GRAPH_COLUMN = "graph"  # the column of the number of a fact's named graph
-MEMORY = 1 << 28  # bytes for the reader of a small file
+READER_MEMORY = 1 << 28  # bytes that the reading process may use, however small the file is
 
 
 def read(path: Path, options: Options) -> Source:
@@ -49,7 +49,7 @@ def read(path: Path, options: Options) -> Source:
         "splits": SPLITS, "literals": options.literals, "language": options.language, "skip_lines": options.on_bad == "skip",
         "weight": options.weight_column,
     }  # fmt: skip
-    reader, limits = "harmonium.data.formats.rdf.statements:read_files", Limits.of(files.values(), MEMORY)
+    reader, limits = "harmonium.data.formats.rdf.statements:read_files", Limits.of(files.values(), READER_MEMORY)
     for message, *rows in stream(reader, arguments, limits, str(path)):
         facts.receive(json.loads(message), rows)
     return facts.source(name, str(path))
@@ -65,7 +65,7 @@ class StatementCollector(Statements):
         self.bad_rows = SkippedRows(options.on_bad)
 
     def receive(self, message: dict[str, Any], rows: Sequence[bytes]) -> None:
-        """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`; at last weights."""
+        """Add what `read_files` sent: new names, then facts of each split, in the order of `rows`; finally weights."""
         if "graphs" in message:
             self.weighted = AnnotatedFacts.of(rows, dict(message["graphs"]))
             return
@@ -122,7 +122,7 @@ class AnnotatedFacts:
 
     @classmethod
     def of(cls, columns: Sequence[bytes], graphs: Mapping[int, float]) -> Self:
-        """From rows of split, head, relation and tail, and their weights."""
+        """From buffers of (split, head, relation, tail) rows and of their weights."""
         ids = np.frombuffer(columns[0], np.int64).reshape(-1, 4)
         weights = pl.Series(WEIGHT, np.frombuffer(columns[1], np.float64))
         return cls(pl.DataFrame(ids, schema=["split", *COLUMNS]).with_columns(weights), graphs)
@@ -132,10 +132,10 @@ class AnnotatedFacts:
         return bool(self.graphs) or (self.facts is not None and len(self.facts) > 0)
 
     def join(self, tables: dict[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], list[Note]]:
-        """Tables of facts and their graphs with weights, if anything has one: a fact's own, else its graph's, else 1.
+        """Add a column of weights to tables of facts: a fact's own weight, else that of its graph, else 1.
 
-        Of several weights those of its own split come first, and then the largest counts.
-        A fact that is only quoted, with a weight, is a fact too.
+        Of several weights for a fact, those stated in its split take precedence, then the largest one. A fact that is only
+        quoted in an annotation is added to the facts. Without any weights the tables are returned unchanged.
         """
         if not self.is_any:
             return {split: table.drop(GRAPH_COLUMN) for split, table in tables.items()}, []
@@ -147,10 +147,12 @@ class AnnotatedFacts:
         by_graph = pl.col(GRAPH_COLUMN).replace_strict(self.graphs, default=1.0, return_dtype=pl.Float64)
         weighted = {}
         for number, (split, table) in enumerate(tables.items()):
-            own = annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("own"))
-            for weights in (best.select(*COLUMNS, WEIGHT), own):
+            in_split = (
+                annotated.filter(pl.col("split") == number).group_by(*COLUMNS).agg(pl.max(WEIGHT).alias("in_split"))
+            )
+            for weights in (best.select(*COLUMNS, WEIGHT), in_split):
                 table = table.join(weights, on=COLUMNS, how="left", maintain_order="left")
-            table = table.with_columns(pl.coalesce("own", WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
+            table = table.with_columns(pl.coalesce("in_split", WEIGHT, by_graph).alias(WEIGHT)).select(*COLUMNS, WEIGHT)
             weighted[split] = pl.concat([table, quoted.filter(pl.col("split") == number).select(*COLUMNS, WEIGHT)])
         text = f"{len(quoted):,} facts are stated only in quotes (<< ... >>), with a weight; they are read as facts"
         return weighted, [Note(text, "quoted", "", len(quoted))] * bool(len(quoted))
@@ -167,7 +169,7 @@ def _readable(ids: list[str], labels: dict[str, str]) -> dict[str, str]:
 
 
 def iri(name: str) -> Any:
-    """The IRI of an identifier; a name that is none becomes an IRI of ours."""
+    """The IRI of an identifier; a name that is not an IRI becomes urn:harmonium:name:..."""
     ox = pyoxigraph()
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:\S", name) and not name.startswith(NAMESPACE):
         with contextlib.suppress(ValueError):
@@ -184,7 +186,7 @@ def subject(name: str) -> Any:
 
 
 def object_term(name: str, label: str | None = None) -> Any:
-    """The literal that an identifier writes, if it has this label (default: whatever it says), or its node."""
+    """The literal that an identifier encodes (provided that its value is `label`, if given), else its node."""
     ox = pyoxigraph()
     if name.startswith('"'):
         with contextlib.suppress(ValueError, SyntaxError):
@@ -200,8 +202,8 @@ TERM_OF_SLOT = {"subject": subject, "predicate": iri, "object": object_term}
 def write(graph: Graph, path: Path, splits: Sequence[str], alone: bool) -> None:
     """The facts of these splits, their weights and the labels of everything in them.
 
-    Blank nodes are those of one file, so that in the files of a folder they are named by IRIs of ours. N-Quads keep the
-    splits as named graphs. A weight is said about a reifier of the fact (RDF 1.2).
+    The scope of a blank node is one file, so in the files of a folder blank nodes become urn:harmonium IRIs. N-Quads keep
+    the splits as named graphs. A weight is stated about a reifier of the fact (RDF 1.2).
     """
     as_quads = strip_compression(path).suffix == ".nq" and len(splits) > 1
     _serialize(path, _statements(graph, splits, as_quads, subject if alone else iri))
@@ -212,7 +214,7 @@ def _statements(
 ) -> Iterator[Any]:
     ox, labels, all_facts = pyoxigraph(), graph.entities.labels, graph.facts()
     entities = [node(name) for name in graph.entities.ids]
-    if labels is not None:  # values that were kept as entities are literals again; no subject may be one
+    if labels is not None:  # entities that were literals become literals again, except subjects
         is_head = all_facts.head.bincount(minlength=graph.n_entities).bool().tolist()
         for i, name in enumerate(graph.entities.ids):
             if name.startswith('"') and not is_head[i]:
@@ -246,7 +248,7 @@ def _statements(
 
 
 def _in_several_splits(facts: Triples) -> set[tuple[int, ...]]:
-    """Facts that stand more than once, whose weights may differ."""
+    """Facts that occur in several splits, with weights that may differ."""
     rows, counts = facts.to_rows().unique(dim=0, return_counts=True)
     return set(map(tuple, rows[counts > 1].tolist()))
 
@@ -254,9 +256,9 @@ def _in_several_splits(facts: Triples) -> set[tuple[int, ...]]:
 def write_predictions(
     path: Path, triples: Iterable[tuple[str, str, str]], probabilities: Iterable[float | None], run: str
 ) -> None:
-    """Predicted facts by identifier, each an rdf:Statement with its probability, if it has one, and its run.
+    """Write predicted facts, each as an rdf:Statement with its run and, if known, its probability.
 
-    The facts are described, not asserted: a reader takes those it trusts.
+    The facts are described, not asserted: readers decide which ones to trust.
     """
     ox = pyoxigraph()
     if strip_compression(Path(path)).suffix not in (".nt", ".ttl"):

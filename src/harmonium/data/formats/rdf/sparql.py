@@ -1,7 +1,7 @@
 """A SPARQL endpoint: sparql:http://host/query, read page by page.
 
-The query selects head, relation and tail (by these or similar names, or in this order). The default query takes
-everything but literals that are no labels. Pages use LIMIT and OFFSET, so a query should ORDER BY.
+The query selects head, relation and tail (by these or similar names, or in this order). The default query selects
+everything except literals that are not labels. Pages use LIMIT and OFFSET, so a query should ORDER BY.
 """
 
 import json
@@ -21,7 +21,7 @@ from harmonium.data.untrusted_server import post
 from harmonium.errors import HarmoniumError
 
 PREFIX = "sparql:"
-PAGE = 10_000
+ROWS_PER_PAGE = 10_000
 RESULTS = "application/sparql-results+json"
 EVERYTHING = "SELECT ?head ?relation ?tail WHERE {{ ?head ?relation ?tail {filter} }} ORDER BY ?head ?relation ?tail"
 FILTER = f"FILTER(!isLiteral(?tail) || ?relation IN ({', '.join(f'<{label}>' for label in LABEL_PREDICATES)}))"
@@ -29,8 +29,8 @@ FILTER = f"FILTER(!isLiteral(?tail) || ?relation IN ({', '.join(f'<{label}>' for
 Page = tuple[list[str], list[dict[str, Any]]]  # variables, rows as in JSON
 
 
-def read(address: str, options: Options, page: int = PAGE) -> Source:
-    """All facts and labels that the endpoint has."""
+def read(address: str, options: Options, page: int = ROWS_PER_PAGE) -> Source:
+    """Read all facts and labels of the endpoint, or those that a query selects."""
     url = address.removeprefix(PREFIX)
     if not re.match(r"https?://[^/]", url):
         raise HarmoniumError(f"{address}: expected sparql:http://host/path of the endpoint")

@@ -1,4 +1,4 @@
-"""RDF statements as facts, labels and weights. Imports nothing heavy: files are parsed in a process of their own."""
+"""RDF statements as facts, labels and weights. Imports nothing heavy, as files are parsed in a separate process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harmonium.errors import HarmoniumError, error_at
 PARSE_ERRORS: tuple[type[Exception], ...] = (ValueError, *READ_ERRORS)
 CONTENT_ERRORS: tuple[type[Exception], ...] = (RecursionError, *PARSE_ERRORS)
 NAMESPACE = "urn:harmonium:"
-NAME_PREFIX = f"{NAMESPACE}name:"  # of names that are no IRIs
+NAME_PREFIX = f"{NAMESPACE}name:"  # of names that are not IRIs
 LABEL_PREDICATES = ("http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel")
 STATEMENTS_PER_BATCH = 1 << 17  # facts or labels sent at a time
-LINES = 1000  # parsed at a time where bad ones are skipped
-MAX_JSONLD = 1 << 26  # bytes of a file whose keys are looked at
-EXAMPLES, SHOWN = 3, 60  # bad lines shown, and characters of each
+LINES_PER_BLOCK = 1000  # parsed at a time if bad lines are skipped
+MAX_CHECKED_JSONLD = 1 << 26  # bytes of a file whose keys are checked
+SHOWN_LINES, SHOWN_CHARACTERS = 3, 60  # of bad lines
 
 
 def pyoxigraph() -> Any:
@@ -40,7 +40,7 @@ class Statements:
 
     def __init__(self, splits: Sequence[str], literals: str, language: str, weight: str | None = None) -> None:
         self.ox, self.literals = pyoxigraph(), literals
-        self.languages = [language.lower().split("-")[0], None, "en"]  # of labels, the best first
+        self.languages = [language.lower().split("-")[0], None, "en"]  # of labels, in descending order of preference
         self.entities: dict[str, int] = {}
         self.relations: dict[str, int] = {}
         self.rows = {split: array("q") for split in splits}  # head, relation, tail, number of the graph, head, ...
@@ -49,7 +49,7 @@ class Statements:
         self.annotations = Annotations(weight)
 
     def add(self, subject: Any, predicate: Any, object: Any, split: str = "train", graph: str = "") -> None:
-        """Add a statement; what may be a weight waits until it is known what it is about."""
+        """Add a statement. One that may state a weight is deferred until its subject is known to be a fact or a graph."""
         if isinstance(object, self.ox.Literal) and self.annotations.is_weight(predicate.value):
             statement = subject, predicate, object, split, graph
             self.annotations.deferred.append((identifier(subject), object, statement))
@@ -82,7 +82,7 @@ class Statements:
         )
 
     def _is_fact(self, triple: Any) -> bool:
-        """Whether a quoted triple is one between entities."""
+        """Whether a quoted triple connects two entities."""
         return not isinstance(triple.object, self.ox.Triple) and (
             self.literals == "keep" or not isinstance(triple.object, self.ox.Literal)
         )
@@ -91,7 +91,7 @@ class Statements:
         return isinstance(subject, self.ox.BlankNode) and identifier(subject) in self.annotations.reified
 
     def finish(self) -> tuple[array[int], array[float], dict[int, float]]:
-        """Facts with a weight of their own (split, head, relation, tail, ...), their weights, and those of graphs."""
+        """Weighted facts (split, head, relation, tail, ...), their weights, and the weights of graphs by number."""
         facts, graphs, others = self.annotations.weights()
         for statement in others:
             self._add(*statement)
@@ -110,7 +110,7 @@ class Statements:
 
 
 def identifier(term: Any) -> str:
-    """A term as one word: an IRI without brackets, a name of ours as it was, anything else as in N-Triples."""
+    """A term as an identifier: an IRI without brackets, a urn:harmonium:name decoded, anything else as in N-Triples."""
     text = str(term)
     if not text.startswith("<"):
         return text
@@ -119,7 +119,7 @@ def identifier(term: Any) -> str:
         return iri
     name = unquote(iri.removeprefix(NAME_PREFIX))
     is_ours = not is_empty(name) and not has_line_break(name) and NAME_PREFIX + quote(name, safe="") == iri
-    return name if is_ours else iri  # two IRIs are never one name
+    return name if is_ours else iri  # otherwise two IRIs could become one name
 
 
 def read_files(
@@ -130,9 +130,9 @@ def read_files(
     skip_lines: bool = False,
     weight: str | None = None,
 ) -> Iterator[list[bytes]]:
-    """Messages of [JSON of new names, facts of each split]; at the end weights, labels, and how much was skipped.
+    """Parse files into messages of [JSON of new names, facts of each split]; the last ones have weights, labels and counts.
 
-    Lines of N-Triples and N-Quads that cannot be read are an error, or skipped and counted.
+    Bad lines of N-Triples and N-Quads are an error, or are skipped and counted.
     """
     statements, bad_lines = Statements(splits, literals, language, weight), BadLines()
     sent, ox = {"entities": 0, "relations": 0}, pyoxigraph()
@@ -168,32 +168,32 @@ def read_files(
 
 
 def _of_its_file(quad: Any, split: str) -> Any:
-    """A statement whose blank nodes are those of its file: the same label in another file names another node."""
+    """A statement with blank nodes renamed by file, as equal labels in two files mean different nodes."""
     ox = pyoxigraph()
 
-    def own(term: Any) -> Any:
+    def renamed(term: Any) -> Any:
         if isinstance(term, ox.BlankNode):
             return ox.BlankNode(f"{split}.{term.value}")
         if isinstance(term, ox.Triple):
-            return ox.Triple(own(term.subject), term.predicate, own(term.object))
+            return ox.Triple(renamed(term.subject), term.predicate, renamed(term.object))
         return term
 
-    return ox.Quad(own(quad.subject), quad.predicate, own(quad.object), own(quad.graph_name))
+    return ox.Quad(renamed(quad.subject), quad.predicate, renamed(quad.object), renamed(quad.graph_name))
 
 
 def keys_without_meaning(path: Path) -> Counter[str]:
-    """The values of JSON-LD that say nothing, as their key is no IRI and no context explains it: a text for each key."""
+    """Count the values in JSON-LD that parsers drop because their key is neither an IRI nor defined in a context."""
     counts: Counter[str] = Counter()
     if strip_compression(path).suffix != ".jsonld":
         return counts
     try:
         with open_bytes(path) as file:
-            content = json.loads(file.read(MAX_JSONLD))
-    except CONTENT_ERRORS:  # whoever parses the file reports the error
+            content = json.loads(file.read(MAX_CHECKED_JSONLD))
+    except CONTENT_ERRORS:  # parsing the file will report the error
         return counts
     nodes: list[tuple[Any, frozenset[str] | None]] = [
         (content, frozenset())
-    ]  # values; the terms known there, None: all
+    ]  # values to visit, each with the terms known at that point (None: all)
     while nodes:
         node, terms = nodes.pop()
         if isinstance(node, list):
@@ -202,14 +202,14 @@ def keys_without_meaning(path: Path) -> Counter[str]:
             terms = _terms(node.get("@context"), terms)
             for key, value in node.items():
                 if terms is not None and ":" not in key and not key.startswith("@") and key not in terms:
-                    counts[f"values of the key '{key}', which is no IRI and in no @context"] += 1
+                    counts[f"values of the key '{key}', which is neither an IRI nor in an @context"] += 1
                 elif key != "@context":
                     nodes.append((value, terms))
     return counts
 
 
 def _terms(context: Any, known: frozenset[str] | None) -> frozenset[str] | None:
-    """The terms that a context adds to those that are known; None if it explains all."""
+    """The known terms together with those that a context defines; None if it defines all (@vocab)."""
     for part in context if isinstance(context, list) else [context]:
         if isinstance(part, str) or (isinstance(part, dict) and part.get("@vocab") is not None):
             return None
@@ -219,13 +219,13 @@ def _terms(context: Any, known: frozenset[str] | None) -> frozenset[str] | None:
 
 
 def _last_keys(words: dict[str, int], count: int) -> list[str]:
-    """The keys that were added last, in order."""
+    """The `count` keys added last, in order."""
     newest = reversed(words)
     return [next(newest) for _ in range(count)][::-1]
 
 
 class _Text:
-    """A file without zero bytes, which no RDF has; holes in damaged files are full of them."""
+    """A file that raises an error at zero bytes: RDF has none, but holes in damaged files consist of them."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self.file, self.path = file, path
@@ -233,12 +233,12 @@ class _Text:
     def read(self, size: int = -1) -> bytes:
         block = self.file.read(size)
         if b"\0" in block:
-            raise HarmoniumError(f"{self.path}: has zero bytes, as no RDF has; is the file damaged?")
+            raise HarmoniumError(f"{self.path}: has zero bytes, which RDF never has; is the file damaged?")
         return block
 
 
 class _StarText(_Text):
-    """The same with statements about statements of RDF-star as those of RDF 1.2; a line stays a line where it can."""
+    """A text file with RDF-star rewritten as RDF 1.2 while it is read; line numbers stay right where possible."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         super().__init__(file, path)
@@ -250,7 +250,7 @@ class _StarText(_Text):
             self.number += 1
         block, self.rest = self.rest[:size], self.rest[size:]
         if b"\0" in block:
-            raise HarmoniumError(f"{self.path}: has zero bytes, as no RDF has; is the file damaged?")
+            raise HarmoniumError(f"{self.path}: has zero bytes, which RDF never has; is the file damaged?")
         return block
 
 
@@ -265,8 +265,8 @@ class BadLines:
         key = str(file), reason
         self.counts[key] += 1
         examples = self.examples.setdefault(key, [])
-        if len(examples) < EXAMPLES:
-            examples.append((number, text[:SHOWN]))
+        if len(examples) < SHOWN_LINES:
+            examples.append((number, text[:SHOWN_CHARACTERS]))
 
     def rows(self) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
         """File, reason, number of lines, examples as (line number, text)."""
@@ -274,7 +274,7 @@ class BadLines:
 
 
 def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
-    """The statements (quads) of a file, by its suffix; where it has lines, bad ones are collected if they may be."""
+    """Parse the statements (quads) of a file by its suffix. In formats of lines, bad ones go to `bad_lines` if given."""
     ox, suffix = pyoxigraph(), strip_compression(path).suffix
     format = ox.RdfFormat.RDF_XML if suffix == ".owl" else ox.RdfFormat.from_extension(suffix.removeprefix("."))
     has_lines = suffix in (".nt", ".nq")
@@ -294,7 +294,7 @@ def parse(path: Path, bad_lines: BadLines | None = None) -> Iterator[Any]:
 
 
 def _parse_text(file: IO[bytes], path: Path, format: Any, has_lines: bool) -> Iterator[Any]:
-    """All statements; lines with `<< s p o >>` as a subject, which only RDF-star had, are read too."""
+    """Parse all statements, including lines with `<< s p o >>` as a subject, which RDF 1.2 dropped from RDF-star."""
     ox, count = pyoxigraph(), 0
     try:
         for quad in ox.parse(_Text(file, path), format=format):
@@ -308,16 +308,16 @@ def _parse_text(file: IO[bytes], path: Path, format: Any, has_lines: bool) -> It
 
 
 def _is_star(path: Path, number: int) -> bool:
-    """Whether a line of a file has a statement as its subject, as RDF-star wrote it."""
+    """Whether a line has a quoted statement as its subject, in the syntax of RDF-star."""
     with open_bytes(path) as file:
         line = next(islice(iter(lambda: file.readline(MAX_LINE), b""), number - 1, None), b"")
     return STAR.fullmatch(line) is not None
 
 
 def _parse_lines(file: IO[bytes], path: Path, format: Any, bad_lines: BadLines) -> Iterator[Any]:
-    """The statements of the lines that can be read."""
+    """Parse the statements of all valid lines; others go to `bad_lines`."""
     ox, number = pyoxigraph(), 0
-    while block := [line for _ in range(LINES) if (line := file.readline(MAX_LINE))]:
+    while block := [line for _ in range(LINES_PER_BLOCK) if (line := file.readline(MAX_LINE))]:
         block = [b"".join(from_star([line], position)) for position, line in enumerate(block, start=number + 1)]
         try:
             yield from list(ox.parse(b"".join(block), format=format))
