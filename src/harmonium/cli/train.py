@@ -12,6 +12,7 @@ from harmonium.cli.commands import command
 from harmonium.cli.options import flag, option
 from harmonium.cli.reading import reads_graph
 from harmonium.errors import HarmoniumError
+from harmonium.runtime import torchrun
 
 if TYPE_CHECKING:
     from harmonium.run.run import Run
@@ -76,6 +77,9 @@ def train(
 
 
 def _show(run: Run, output_format: str) -> None:
+    if torchrun.rank() > 0:  # the main process shows the run, and may have all of its vectors alone
+        return
+
     def show(run: Run) -> None:
         console.show(display.trained(run))
 
