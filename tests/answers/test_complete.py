@@ -19,7 +19,7 @@ from small import family, graph_of, ladder, make_graph, make_run, random_model, 
 
 WEIGHTS = [1.0, 0.7, 0.5, 0.2, 0.3, 0.1, 0.2, 0.1, *[0.0] * 9, -1.0]
 CALIBRATION = FactCalibration(
-    [0.0] * 17, [1.0] * 17, WEIGHTS, {1: [0.5] * 8 + [0.0] * 9 + [0.5]}, 0.0, {1: 1.0}, {1: 0.3}, 0.7, 99
+    [0.0] * 17, [1.0] * 17, WEIGHTS, {1: [0.5] * 8 + [0.0] * 9 + [0.5]}, 0.0, {1: 1.0}, {1: 0.3}, 0.7, {}, 99
 )
 EVERYTHING = 10_000
 

@@ -17,7 +17,7 @@ from harmonium.answers.calibration.fact_probability import (
     uncalibrated_log_odds,
 )
 from harmonium.answers.calibration.judgement_correction import JudgementCorrection
-from harmonium.answers.calibration.label_fit import LabelledExamples, fit_calibrated, fit_labels
+from harmonium.answers.calibration.label_fit import LabelledExamples, fit_calibrated, fit_labels, missing_bound
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch
 from harmonium.answers.open_run import open_run
 from harmonium.config.settings import Config, ModelConfig
@@ -48,7 +48,7 @@ def test_the_fit_finds_what_share_of_the_true_facts_is_labelled() -> None:
     group = torch.arange(3).repeat_interleave(n)
     is_true = draw(inputs @ w)
     labelled = is_true & (torch.rand(3 * n, generator=GENERATOR) < torch.tensor(shares)[group])
-    fit = fit_calibrated(LabelledExamples(inputs, labelled.double(), torch.ones(3 * n).double(), group, 3))
+    fit, _ = fit_calibrated(LabelledExamples(inputs, labelled.double(), torch.ones(3 * n).double(), group, 3))
     found = (fit.mean_label + fit.label).sigmoid()
     assert found.tolist() == pytest.approx(shares, abs=0.05)
     assert (fit.common + fit.deviation)[1].tolist() == pytest.approx(w.tolist(), abs=0.25)
@@ -70,7 +70,7 @@ def test_many_inputs_that_say_nothing_do_not_hide_what_is_missing() -> None:
     labelled = is_true & (torch.rand(n, generator=generator) < 0.3)
     groups = torch.arange(n) % relations
     examples = LabelledExamples(inputs, labelled.double(), torch.ones(n).double(), groups, relations)
-    flattering, found = (float(fit.mean_label.sigmoid()) for fit in (fit_labels(examples), fit_calibrated(examples)))
+    flattering, found = (float(fit.mean_label.sigmoid()) for fit in (fit_labels(examples), fit_calibrated(examples)[0]))
     assert flattering > 0.9
     assert found == pytest.approx(0.3, abs=0.15)
 
@@ -86,6 +86,17 @@ def test_weights_stand_for_repeated_examples() -> None:
     assert once.spread.tolist() == pytest.approx(repeated.spread.tolist(), rel=1e-2)
 
 
+def test_the_unlabelled_among_the_best_examples_bound_what_is_missing() -> None:
+    """Of 4,000 true examples 1,000 are labelled: 3 are missing for each of them, among 40,000 false ones that look worse."""
+    score = torch.cat([torch.randn(4000, generator=GENERATOR) + 4, torch.randn(40_000, generator=GENERATOR)]).double()
+    label = torch.zeros(44_000).double().index_fill_(0, torch.arange(1000), 1)
+    ones = torch.ones_like(label)
+    examples = LabelledExamples(score[:, None], label, ones, torch.zeros(44_000, dtype=torch.int64), 1)
+    assert missing_bound(examples, score) == pytest.approx(3, rel=0.3)
+    assert missing_bound(replace(examples, label=ones), score) < 0.01
+    assert missing_bound(replace(examples, label=label * (label.cumsum(0) <= 4)), score) is None
+
+
 def facts_of(features: torch.Tensor, relation: torch.Tensor) -> CandidateFacts:
     return CandidateFacts(Triples(relation, relation, relation), relation.double(), features.double())
 
@@ -95,7 +106,7 @@ def test_log_odds_are_a_regression_for_each_relation_less_what_is_labelled() -> 
     weights, own = torch.randn(2, 18, generator=GENERATOR).double()
     labels = {7: 1.5}
     calibration = FactCalibration(
-        [1.0] * 17, [2.0] * 17, weights.tolist(), {7: own.tolist()}, -0.5, labels, {7: 0.2}, 0.7, 99
+        [1.0] * 17, [2.0] * 17, weights.tolist(), {7: own.tolist()}, -0.5, labels, {7: 0.2}, 0.7, {7: 3.0}, 99
     )
     margins, nothing, counts = features[:, :2], features[:, 2:4], features[:, 4:6]
     inputs = torch.cat([features, margins.amin(1)[:, None], nothing * margins, counts * margins], dim=1)
@@ -111,7 +122,7 @@ def test_log_odds_are_a_regression_for_each_relation_less_what_is_labelled() -> 
 def test_completeness_counts_missing_facts_by_held_out_ones() -> None:
     graph = make_graph(40, 2, (300, 40, 0))
     known, held_out = graph.facts().relation.bincount(), graph.valid.relation.bincount()
-    calibration = FactCalibration([0.0], [1.0], [0.0, 0.0], {}, 0.0, {0: -1.0, 1: 50.0}, {0: 0.1, 1: 0.1}, 0.7, 40)
+    calibration = FactCalibration([0.0], [1.0], [0.0, 0.0], {}, 0.0, {0: -1.0, 1: 50.0}, {0: 0.1, 1: 0.1}, 0.7, {}, 40)
     first, second = calibration.completeness(graph)
     expected = (int(held_out[0]) + int(known[0]) * 40 / 340) / 2 * 2.71828
     assert first.missing == pytest.approx(expected, rel=1e-3)
@@ -119,6 +130,10 @@ def test_completeness_counts_missing_facts_by_held_out_ones() -> None:
     assert first.interval[0] < first.share < first.interval[1] < 1
     assert second.share == pytest.approx(1)
     assert (first.known, first.held_out) == (int(known[0]), int(held_out[0]))
+    bounded = replace(calibration, missing_bound_of={0: 50.0}).completeness(graph)[0]
+    assert bounded.missing == first.missing and bounded.missing_high == pytest.approx(
+        first.missing * 50 / 2.71828, rel=1e-3
+    )
     judged = replace(calibration, correction=JudgementCorrection(0.5, 1.0, {0: 0.2}, 30))
     assert judged.completeness(graph)[0].missing == pytest.approx(first.missing * 2.01375, rel=1e-4)  # exp(0.7)
     expected, low, high = judged.expected_true(torch.tensor([0.5, 0.9]).double(), torch.tensor([0, 1]))

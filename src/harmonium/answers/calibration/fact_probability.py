@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from harmonium.answers.calibration.judgement_correction import JudgementCorrection, correction_for
-from harmonium.answers.calibration.label_fit import LabelledExamples, fit_calibrated
+from harmonium.answers.calibration.label_fit import LabelledExamples, Z, fit_calibrated, missing_bound
 from harmonium.answers.candidate_facts import FEATURES, CandidateFacts, CandidateSearch, Progress
 from harmonium.answers.relation_traits import RelationTraits
 from harmonium.data.graph import Graph
@@ -43,7 +43,7 @@ from harmonium.run.run import Run
 from harmonium.runtime import schema
 
 FILE = "fact_calibration.json"  # in a run folder; fitted again when the model or the facts have changed,
-METHOD = 4  # or the features or the fit, which have this number
+METHOD = 5  # or the features or the fit, which have this number
 MINIMUM = 10  # true candidates required for a fit
 MAX_PAIRS = 1 << 36  # of heads and tails seen with a relation: half an hour of a core; larger graphs are not calibrated
 UNCALIBRATED = {  # weights of features where nothing was fitted
@@ -52,7 +52,6 @@ UNCALIBRATED = {  # weights of features where nothing was fitted
 PROMISING, PER_TRUE = 1000, 20  # candidates of a relation that all are examples: the most promising ones, ...
 # ... PROMISING + PER_TRUE for each true one; of the others as many are sampled, and weighted.
 MODEL_ERROR = 0.35  # standard deviation of log((1 - c) / c) that no fit knows of: sigmoid(a) is only a model
-Z = 1.645  # of a 90 % interval
 
 
 def uncalibrated_log_odds(facts: CandidateFacts) -> Tensor:
@@ -96,6 +95,7 @@ class FactCalibration:
     label_log_odds_of: dict[int, float]  # mu + e_r
     label_deviation_of: dict[int, float]  # standard deviation of mu + e_r
     label_deviation: float  # of that of a relation without examples
+    missing_bound_of: dict[int, float]  # at most so many missing facts for each held-out one (label_fit.missing_bound)
     true: schema.Count  # true candidates among the examples
     correction: JudgementCorrection | None = None  # learned from judgements of people
 
@@ -120,10 +120,23 @@ class FactCalibration:
         deviation = [self.label_deviation_of.get(relation, self.label_deviation) for relation in relations.tolist()]
         return torch.tensor(deviation, dtype=torch.float64).hypot(torch.tensor(MODEL_ERROR, dtype=torch.float64))
 
+    def highest_shift(self, relation: int, deviation: float) -> float:
+        """By how much the log of the number of missing facts may be higher than estimated, at the end of an interval.
+
+        The estimate rests on what relations have in common. A relation may be unlike the others; only the bound says how
+        many facts it may lack.
+        """
+        estimate = -self.label_log_odds_of.get(relation, self.label_log_odds)
+        bound = self.missing_bound_of.get(relation)
+        return max(Z * deviation, 0.0 if bound is None else math.log(bound) - estimate)
+
     def expected_true(self, probabilities: Tensor, relations: Tensor) -> tuple[float, float, float]:
         """How many of some facts are true, by their probabilities, and a 90 % interval of that number."""
-        shift = Z * self.spread(relations)
-        low, expected, high = ((probabilities.logit() + side * shift).sigmoid().sum().item() for side in (-1, 0, 1))
+        spread = self.spread(relations)
+        pairs = zip(relations.tolist(), spread.tolist(), strict=True)
+        highest = torch.tensor([self.highest_shift(*pair) for pair in pairs], dtype=torch.float64)
+        shifts = -Z * spread, torch.zeros_like(spread), highest
+        low, expected, high = ((probabilities.logit() + shift).sigmoid().sum().item() for shift in shifts)
         return expected, low, high
 
     def uncorrected(self) -> FactCalibration:
@@ -150,7 +163,8 @@ class FactCalibration:
             deviation = math.hypot(
                 deviation, (missing + 1) ** -0.5
             )  # a number of facts varies beside its mean (Poisson)
-            low, high = (facts * math.exp(min(mean + side * Z * deviation, 50.0)) for side in (-1, 1))
+            shifts = -Z * deviation, self.highest_shift(relation, deviation)
+            low, high = (facts * math.exp(min(mean + shift, 50.0)) for shift in shifts)
             low = low if low >= 1 else 0.0
             relations.append(Completeness(relation, int(known[relation]), missing, low, high, int(held_out[relation])))
         return relations
@@ -269,8 +283,10 @@ def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
     label, weight = (torch.cat([getattr(part, name) for part in examples.values()]) for name in ("label", "weight"))
     sizes = torch.tensor([len(part.label) for part in examples.values()])
     group = torch.arange(len(relations)).repeat_interleave(sizes)
-    fit = fit_calibrated(LabelledExamples(z, label, weight, group, len(relations)))
+    every = LabelledExamples(z, label, weight, group, len(relations))
+    fit, held_out_score = fit_calibrated(every)
     names = dict(enumerate(relations))
+    bounds = {names[g]: missing_bound(every.of_group(g), held_out_score[group == g]) for g in names}
     label_log_odds = fit.mean_label + fit.label
     return FactCalibration(
         mean.tolist(),
@@ -281,5 +297,6 @@ def _fit(examples: dict[int, _Examples], n_true: int) -> FactCalibration:
         {names[g]: value for g, value in enumerate(label_log_odds.tolist())},
         {names[g]: value for g, value in enumerate(fit.spread.tolist())},
         math.hypot(fit.mean_spread, fit.label_precision**-0.5),
+        {relation: bound for relation, bound in bounds.items() if bound is not None},
         n_true,
     )

@@ -23,8 +23,11 @@ from torch.nn import functional as F
 
 COMMON_PRECISION, PRECISION = 0.1, 3.0  # of the priors of w, and of d_r, per standardised feature
 MEAN_PRECISION = 0.1  # of the prior of mu
-LABEL_SPREAD, LABEL_SPREAD_RELATIONS = 0.5, 2  # of e_r at first, and how many relations that counts for
+FIRST_SPREAD = 2.0  # of e_r before it is fitted: wide, so that it stays wide where labels say nothing about it
+LABEL_SPREAD, LABEL_SPREAD_RELATIONS = 0.5, 2  # of the prior of that spread, and how many relations it counts for
 ROUNDS, SETTLED = 6, 0.03  # of the fit of the spread of e_r, and the change of its logarithm that ends it
+MIN_LABELLED = 5  # examples on which a bound may rest
+Z = 1.645  # of a 90 % interval
 MAX_ITERATIONS, FOLD_ITERATIONS = 200, 40  # of L-BFGS, and where it starts at the fit to all examples
 FOLDS = 10
 SCORE_SCALE = 3.0  # of a(x), before it is calibrated
@@ -39,6 +42,9 @@ class LabelledExamples:
     weight: Tensor  # (n,): how many candidates each stands for
     group: Tensor  # (n,)
     n_groups: int
+
+    def of_group(self, number: int) -> LabelledExamples:
+        return self.where(self.group == number)
 
     def where(self, mask: Tensor) -> LabelledExamples:
         inputs, label, weight, group = (column[mask] for column in (self.inputs, self.label, self.weight, self.group))
@@ -68,11 +74,14 @@ class LabelFit:
         common[: min(2, n_inputs - 1)], common[-1] = 1.0, -3.0
         zero = common.new_zeros
         label = zero(n_groups)
-        return cls(common, zero(n_groups, n_inputs), zero(()), label, LABEL_SPREAD**-2, label, 0.0)
+        return cls(common, zero(n_groups, n_inputs), zero(()), label, FIRST_SPREAD**-2, label, 0.0)
 
 
-def fit_calibrated(examples: LabelledExamples) -> LabelFit:
-    """The fit to all examples, with a(x) and c_r calibrated on examples that took no part in the fit of their own a(x)."""
+def fit_calibrated(examples: LabelledExamples) -> tuple[LabelFit, Tensor]:
+    """The fit to all examples, with a(x) and c_r calibrated on examples that took no part in the fit of their own a(x).
+
+    And (n,) that a(x) of each example, by the fit in which it took no part.
+    """
     whole = fit_labels(examples)
     fold = torch.randperm(len(examples.label), generator=torch.Generator().manual_seed(0)) % FOLDS
     score = torch.empty_like(examples.label)
@@ -85,7 +94,24 @@ def fit_calibrated(examples: LabelledExamples) -> LabelFit:
     slope, constant = (calibrated.common + calibrated.deviation).T  # (groups,) each
     own = _affine(whole.common + whole.deviation, slope[:, None], constant)
     common = _affine(whole.common, calibrated.common[0], calibrated.common[1])
-    return replace(calibrated, common=common, deviation=own - common)
+    return replace(calibrated, common=common, deviation=own - common), score
+
+
+def missing_bound(examples: LabelledExamples, score: Tensor) -> float | None:
+    """At most how many true examples are unlabelled for each labelled one; None with fewer than MIN_LABELLED.
+
+    In every prefix of the examples in descending order of their score (n,), the unlabelled ones are true ones that are
+    missing, and false ones: the ratio to the labelled ones bounds the missing ones from above, whatever a(x) may be (the
+    class prior bound of positive and unlabelled learning). The least ratio is taken, with the uncertainty of its count.
+    """
+    order = score.argsort(descending=True)
+    label, weight = examples.label[order], examples.weight[order]
+    labelled, unlabelled = (label * weight).cumsum(0), ((1 - label) * weight).cumsum(0)
+    enough = labelled >= MIN_LABELLED
+    if not enough.any():
+        return None
+    labelled, unlabelled = labelled[enough], unlabelled[enough]
+    return float(((unlabelled + 1) / (labelled * torch.exp(-Z / labelled.sqrt()))).min())
 
 
 def _affine(weights: Tensor, slope: Tensor, constant: Tensor) -> Tensor:
