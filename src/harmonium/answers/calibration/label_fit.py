@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 COMMON_PRECISION, PRECISION = 0.1, 3.0  # of the priors of w, and of d_r, per standardised feature
 MEAN_PRECISION = 0.1  # of the prior of mu
-FIRST_SPREAD = 2.0  # of e_r before it is fitted: wide, so that it stays wide where labels say nothing about it
-LABEL_SPREAD, LABEL_SPREAD_RELATIONS = 0.5, 2  # of the prior of that spread, and how many relations it counts for
+LABEL_SPREAD, LABEL_SPREAD_RELATIONS = 0.5, 2  # of e_r at first, and how many relations that counts for
 ROUNDS, SETTLED = 6, 0.03  # of the fit of the spread of e_r, and the change of its logarithm that ends it
 MIN_LABELLED = 5  # examples on which a bound may rest
 Z = 1.645  # of a 90 % interval
@@ -74,7 +73,7 @@ class LabelFit:
         common[: min(2, n_inputs - 1)], common[-1] = 1.0, -3.0
         zero = common.new_zeros
         label = zero(n_groups)
-        return cls(common, zero(n_groups, n_inputs), zero(()), label, FIRST_SPREAD**-2, label, 0.0)
+        return cls(common, zero(n_groups, n_inputs), zero(()), label, LABEL_SPREAD**-2, label, 0.0)
 
 
 def fit_calibrated(examples: LabelledExamples) -> tuple[LabelFit, Tensor]:
