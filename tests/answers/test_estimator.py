@@ -106,9 +106,9 @@ def test_open_queries_are_answered_in_order(fitted: LinkPredictor) -> None:
 
 
 def test_malformed_frames_and_labels_are_refused(fitted: LinkPredictor, facts: pd.DataFrame) -> None:
-    with pytest.raises(HarmoniumError, match="no facts can be (read from|made of) a int"):
+    with pytest.raises(HarmoniumError, match="facts cannot be (read from|made of) a int"):
         LinkPredictor().fit(5)
-    with pytest.raises(HarmoniumError, match="facts.csv|no facts can be read from a str"):
+    with pytest.raises(HarmoniumError, match="facts.csv|facts cannot be read from a str"):
         LinkPredictor().fit("facts.csv", [1, 0])
     with pytest.raises(HarmoniumError, match="head, tail"):
         LinkPredictor().fit(pd.DataFrame({"head": ["a"], "tail": ["b"]}))

@@ -22,7 +22,7 @@ def test_train_prints_what_it_reached_and_where(workspace: Path, run: Path) -> N
     assert "Graph 'family': 40 entities, 3 relations; train 100, valid 10, test 10" in out
     assert "run folder: runs/family\n" in out
     assert re.search(r"protocol: test heads and tails, filtered by train\+valid\+test", out)
-    assert re.search(r"training 100% +epoch 20 +loss", err)
+    assert re.search(r"training 100% +epoch 20, loss", err)
     trained = harmonium.Run.load(run)
     assert re.search(rf"model .*\b{trained.metrics['mrr']:.3f}\b", out)
     assert re.search(rf"rules baseline .*\b{trained.evaluation.baselines['rules']['mrr']:.3f}\b", out)

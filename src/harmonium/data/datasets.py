@@ -103,6 +103,8 @@ def read_graph(source: Any, **options: Any) -> Graph:
     Rows of a folder are not skipped, as a program wrote it. A table whose relations hardly ever repeat is an error, as it
     is not a list of facts.
     """
+    if isinstance(source, Graph):
+        return load(source, **options)
     is_name = isinstance(source, str | os.PathLike) and not is_server(source)
     if not (is_name and locate(source).is_dir()):
         options.setdefault("on_bad", "skip")
