@@ -120,7 +120,7 @@ def test_runs_are_ranked_with_learned_weights() -> None:
     weights = learn_weights([run.model for run in runs], GRAPH).weights
     assert evaluation.weights == weights
     assert evaluation.metrics == harmonium.evaluate(runs, weights=weights).metrics
-    with pytest.raises(HarmoniumError, match="weights learned on validation facts"):
+    with pytest.raises(HarmoniumError, match="weights were learned on the validation facts"):
         harmonium.evaluate(runs, weights="learned", split="valid")
     bare = replace(GRAPH, valid=Triples.from_rows([]))
     with pytest.raises(HarmoniumError, match="learned weights need validation facts"):

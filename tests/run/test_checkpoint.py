@@ -206,7 +206,9 @@ def test_a_full_disk_does_not_stop_training_and_the_run_can_be_saved_later(
         if now.step == 10:
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
-    message = rf"cannot be written \(File too large\); nor to another .*`harmonium resume {path} .*` continues from step 9"
+    message = (
+        rf"cannot be written \(File too large\); nor to another .*`harmonium resume {path} .*` continues from step 9"
+    )
     with largest_file(1 << 30), pytest.raises(HarmoniumError, match=message):
         train(GRAPH, config(KINDS[0]), path, progress=progress)
     assert "no checkpoint at step 12 (File too large)" in caplog.messages[0]
