@@ -154,7 +154,8 @@ class Tableau(Displayed):
             text = f"{cell.value:+.1f}" if abs(cell.value) >= 0.05 else "0"
             cells.append(Styled(f"*{text}", "bold") if compared and number == self.decided else text)
         name = Styled(f"> {candidate.name}", "bold") if candidate.asked else f"  {candidate.name}"
-        return [name, *cells, f"{candidate.harmony:.1f}", percent(candidate.probability)]
+        probability = "known" if candidate.known else percent(candidate.probability)
+        return [name, *cells, f"{candidate.harmony:.1f}", probability]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"decided": self.decided, "verdict": self.verdict}

@@ -13,7 +13,7 @@ function tableauParts(tableau) {
   const asked = tableau.candidates.findIndex((each) => each.asked), rival = tableau.candidates.findIndex((each) => !each.asked);
   const cell = (row, each, i) => (i === tableau.decided && (row === asked || row === rival) ? el("strong", {}, adds(each.value)) : adds(each.value));
   const rows = tableau.candidates.map((each, row) => [each.asked ? el("strong", {}, each.name) : each.name,
-    ...each.cells.map((one, i) => cell(row, one, i)), each.harmony.toFixed(1), each.probability === null ? "" : percent(each.probability)]);
+    ...each.cells.map((one, i) => cell(row, one, i)), each.harmony.toFixed(1), each.known ? "known" : each.probability === null ? "" : percent(each.probability)]);
   const meanings = tableau.constraints.map((constraint, i) => el("li", {}, el("strong", {}, constraint.title), `: ${constraint.meaning}.`,
     constraint.family !== "rest" && asked >= 0 && tableau.candidates[asked].cells[i].texts.length ? ` ${tableau.candidates[asked].name}: ${tableau.candidates[asked].cells[i].texts[0]}.` : ""));
   return [
