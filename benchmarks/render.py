@@ -357,6 +357,34 @@ def truth() -> str:
     return table([*head, "true of 1,000 by vectors", "by frequency"], lines)
 
 
+def audit() -> str:
+    """Precision of the suspects of an audit, and what it says of how many facts are wrong."""
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        precision = " / ".join(f"{share:.2f}" for share in row.get("precision", []))
+        estimate, low, high = (f"{100 * share:.1f}" for share in row["estimated"])
+        likely = row["above_0.5"]
+        wrong = "" if likely["wrong"] is None else f", {likely['wrong']:.2f} wrong"
+        checked = row["proposals"]
+        right = f"{checked['right']} of {checked['of_wrong']}" if "right" in checked else ""
+        share = f"{100 * row['wrong'] / row['facts']:.1f}"
+        seconds = f"{row['train_seconds']:.0f} / {row['audit_seconds']:.0f}"
+        return [precision, f"{likely['facts']}{wrong}", f"{estimate} ({low} to {high}) / {share}", right, seconds]
+
+    head = [
+        "graph, noise, seed",
+        "precision at 1 / 2 / 3 / 4 / 5 %",
+        "above 50 %",
+        "% wrong: estimated / true",
+        "right proposals",
+    ]
+    rows = result("audit")["rows"]
+    names = [f"{row['bed']}, {row['noise']}, {row['seed']}" for row in rows]
+    return table(
+        [*head, "CPU s: training / audit"], [[name, *cells(row)] for name, row in zip(names, rows, strict=True)]
+    )
+
+
 def noise_weights() -> str:
     bench, rows = result("noise-weights"), []
     trainings = ["dropped", "weight .3", "weight .3 squared", "unmarked"]
@@ -621,6 +649,7 @@ PARTS: dict[str, list[tuple[str, Callable[[], str]]]] = {
         ("explanations", explanations),
         ("noise-weights", noise_weights),
         ("truth", truth),
+        ("audit", audit),
     ],
     "docs/performance.md": [
         ("gpu", gpu_speed),
