@@ -125,11 +125,6 @@ def _end_of_line(file: IO[bytes], path: Path) -> bytes:
     return rest
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, with their line breaks; an error names the line."""
-    return (line for _, line in numbered_lines(path))
-
-
 def numbered_lines(
     path: Path,
     reject: Callable[[int, bytes], object] | None = None,

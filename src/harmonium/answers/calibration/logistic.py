@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method, with deviations of groups that are shrunk to zero, and a monotone curve.
+"""Logistic regression by Newton's method, with deviations of groups that are shrunk to zero.
 
 The log-odds of example i of group g are  common_i . w + own_i . d_g.  The prior of w is normal around a centre, that of
 d_g normal around zero with a spread that is fitted too (empirical Bayes): groups that differ much are shrunk little, a
@@ -7,20 +7,15 @@ group without examples has no deviation. Everything is float64 on the CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harmonium.runtime.schema import NonNegative
-
 ITERATIONS = 50  # of Newton's method, and of the fit of the spread
 TOLERANCE = 1e-9  # of the loss, relative
 SPREADS = (0.02, 4.0)  # bounds of the standard deviation of deviations
-KNOTS = 4  # of a curve
-CURVE_PRECISION = 4.0  # of the prior of its slopes, around 1
-MIN_SLOPE = 0.02  # of a curve
 
 
 @dataclass(frozen=True)
@@ -144,56 +139,3 @@ def fit_spread(examples: Examples, prior: Prior) -> tuple[GroupedFit, Prior]:
         if change < 0.03:
             break
     return fit, prior
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A rising piecewise-linear function; the identity by default."""
-
-    knots: list[float] = field(default_factory=lambda: [0.0])  # ascending
-    slopes: list[NonNegative] = field(
-        default_factory=lambda: [1.0, 1.0]
-    )  # before, between and after the knots; positive
-    value: float = 0.0  # at the first knot
-
-    def of(self, x: Tensor) -> Tensor:
-        first, *edges = [*self.knots, torch.inf]
-        before, *slopes = self.slopes
-        result = self.value + before * (x - first).clamp(max=0)
-        for slope, start, end in zip(slopes, self.knots, edges, strict=True):
-            result = result + slope * (x.clamp(start, end) - start)
-        return result
-
-
-def fit_curve(log_odds: Tensor, label: Tensor, weight: Tensor) -> Curve:
-    """The curve through which log-odds (n,) fit the labels best; slopes near 1 are preferred, and none is negative."""
-    probability = log_odds.sigmoid()
-    order = log_odds.argsort()
-    share = (weight * probability * (1 - probability))[order].cumsum(0)
-    at = torch.searchsorted(share, share[-1] * torch.arange(1, KNOTS + 1) / (KNOTS + 1)).clamp(max=len(order) - 1)
-    knots = log_odds[order][at].unique().tolist()
-    unit = [Curve(knots, [float(i == j) for j in range(len(knots) + 1)]).of(log_odds) for i in range(len(knots) + 1)]
-    inputs = torch.stack([torch.ones_like(log_odds), *unit], dim=1)
-    centre = torch.tensor([knots[0]] + [1.0] * len(unit), dtype=torch.float64)
-    precision = torch.tensor([1e-6] + [CURVE_PRECISION] * len(unit), dtype=torch.float64)
-    fixed = torch.zeros(len(centre), dtype=torch.bool)
-    while True:  # slopes that would be too small are fixed, and the others fitted again
-        free = (~fixed).nonzero()[:, 0]
-        offset = MIN_SLOPE * inputs[:, fixed].sum(1)
-        weights = _fit_offset(inputs[:, free], label, weight, offset, centre[free], precision[free])
-        solution = torch.full_like(centre, MIN_SLOPE).index_put((free,), weights)
-        too_small = solution < MIN_SLOPE
-        too_small[0] = False  # the value at the first knot may be anything
-        if not too_small.any():
-            return Curve(knots, solution[1:].tolist(), solution[0].item())
-        fixed |= too_small
-
-
-def _fit_offset(
-    inputs: Tensor, label: Tensor, weight: Tensor, offset: Tensor, centre: Tensor, precision: Tensor
-) -> Tensor:
-    """(k,): the weights of an ordinary regression with known log-odds `offset` (n,) added."""
-    one = inputs.new_ones(1)  # the offset is one more input, whose weight is held at 1
-    examples = Examples.ungrouped(torch.cat([inputs, offset[:, None]], dim=1), label, weight)
-    prior = Prior(torch.cat([centre, one]), torch.cat([precision, 1e12 * one]), one)
-    return fit_grouped(examples, prior).weights[:-1]

@@ -17,7 +17,6 @@ from harmonium.errors import HarmoniumError
 from harmonium.runtime.untrusted import exists_as_file
 
 SUFFIXES = (".txt", ".tsv")
-POSITIONS = {column: position for position, column in enumerate(COLUMNS)}
 TABLE_ERRORS: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, *READ_ERRORS)
 
 
