@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.errors import HarmoniumError
+from harmonium.kernels.lbfgs import minimise
 from harmonium.model.scoring import EmbeddingScorer, Scorer
 from harmonium.run import manifest
 from harmonium.run.run import Run
@@ -151,22 +152,16 @@ class _Examples:
         weights, groups = torch.cat(self.weights), torch.cat(self.groups)
         mean, scale = scores.mean().item(), max(scores.std().item(), 1e-9) if len(scores) > 1 else 1.0
         inputs = torch.stack([(scores - mean) / scale, torch.ones_like(scores)], dim=1)
-        common = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-        deviations = torch.zeros(len(self.keys), 2, dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.LBFGS([common, deviations], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+        start = torch.tensor([1.0, 0.0]).double(), torch.zeros(len(self.keys), 2).double()
 
-        @torch.enable_grad()
-        def loss() -> float:
-            optimiser.zero_grad()
+        def loss(common: Tensor, deviations: Tensor) -> Tensor:
             logits = (inputs * (common + deviations[groups])).sum(1)
             fit = F.binary_cross_entropy_with_logits(logits, labels, weights, reduction="sum")
-            value = fit + deviations.square().sum() / 2 + common.square().sum() / 100
-            value.backward()
-            return value.item()
+            return fit + deviations.square().sum() / 2 + common.square().sum() / 100
 
-        optimiser.step(loss)
-        coefficients = common.detach().expand(2, n_relations, 2).clone()
-        for (slot, relation), deviation in zip(self.keys, deviations.detach(), strict=True):
+        common, deviations = minimise(loss, start, ITERATIONS, history=100)
+        coefficients = common.expand(2, n_relations, 2).clone()
+        for (slot, relation), deviation in zip(self.keys, deviations, strict=True):
             coefficients[SIDES.index(slot), relation] += deviation
         slope = coefficients[..., 0].clamp(min=0) / scale  # a higher score never makes a fact less true
         intercept = coefficients[..., 1] - slope * mean

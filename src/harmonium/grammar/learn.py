@@ -24,6 +24,7 @@ from harmonium.data.graph import Graph
 from harmonium.data.triples import Slot, Triples
 from harmonium.grammar.family import Family
 from harmonium.grammar.grammar import CELLS, ENTITY_SLOTS, OTHER_END, Weights
+from harmonium.kernels.lbfgs import minimise
 from harmonium.model.scoring import Scorer
 from harmonium.runtime.distributed import World, run_on_main
 
@@ -182,30 +183,19 @@ def _fit(queries: HeldOutQueries, kept: Tensor, n_relations: int) -> tuple[Tenso
     spread = strengths[valid].std(0).clamp(min=0.05)
     strengths = strengths / spread
     k = strengths.shape[-1]
-    common = torch.zeros(k, requires_grad=True)
-    deviations = torch.zeros(2 * n_relations, k, requires_grad=True)
+    start = torch.zeros(k), torch.zeros(2 * n_relations, k)
     target = torch.zeros(len(strengths), dtype=torch.long)
-    optimiser = torch.optim.LBFGS(
-        [common, deviations], max_iter=MAX_ITERATIONS, history_size=20, line_search_fn="strong_wolfe"
-    )
 
-    def loss() -> Tensor:
+    def loss(common: Tensor, deviations: Tensor) -> Tensor:
         weights = (common + deviations)[queries.group]  # (queries, k)
         logits = torch.bmm(strengths, weights[..., None])[..., 0] + queries.log_share
         likelihood = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
         prior = COMMON_PRECISION * common.square().sum() + PRECISION * deviations.square().sum()
         return likelihood + prior / 2
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = loss()
-        value.backward()
-        return value
-
-    optimiser.step(closure)
-    with torch.no_grad():
-        value = -float(loss())
+    common, deviations = minimise(loss, start, MAX_ITERATIONS)
+    value = -float(loss(common, deviations))
     full, full_deviations = torch.zeros(len(kept)), torch.zeros(2 * n_relations, len(kept))
-    full[kept] = common.detach() / spread
-    full_deviations[:, kept] = deviations.detach() / spread
+    full[kept] = common / spread
+    full_deviations[:, kept] = deviations / spread
     return full, full_deviations.view(n_relations, 2, -1), value

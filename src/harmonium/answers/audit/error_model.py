@@ -18,11 +18,12 @@ right facts that look no different from errors count as wrong, and errors that l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from harmonium.kernels.lbfgs import minimise
 
 PRECISION = 3.0  # of the prior of the weights of a kind around those common to all, per standardised input
 COMMON_PRECISION = 1.0  # of the prior of the common weights
@@ -88,28 +89,13 @@ def fit_error_model(known: Tensor, errors: Tensor, kind: Tensor) -> ErrorModel:
 
     n_weights = n_inputs * (1 + n_kinds)
     shares = torch.full((n_kinds,), math.log(START / n_kinds), dtype=torch.float64)
-    fitted = _minimise(loss, torch.cat([torch.zeros(n_weights, dtype=torch.float64), shares]))
+    (fitted,) = minimise(loss, [torch.cat([torch.zeros(n_weights, dtype=torch.float64), shares])], MAX_ITERATIONS)
     common, deviations, log_shares = unpack(fitted)
     curvature = torch.autograd.functional.hessian(loss, fitted)
     covariance = torch.linalg.pinv(curvature)[-n_kinds:, -n_kinds:]
     gradient = log_shares.softmax(0)  # of the log of the sum of the shares
     variance = float(gradient @ covariance @ gradient)
     return ErrorModel(mean, scale, common + deviations, log_shares, math.sqrt(max(0.0, variance)))
-
-
-def _minimise(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """Where a loss is least, from a start."""
-    parameters = start.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([parameters], max_iter=MAX_ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = loss(parameters)
-        value.backward()
-        return value
-
-    optimiser.step(closure)
-    return parameters.detach()
 
 
 def _design(features: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from harmonium.kernels.lbfgs import minimise
+
 COMMON_PRECISION, PRECISION = 0.1, 3.0  # of the priors of w, and of d_r, per standardised feature
 MEAN_PRECISION = 0.1  # of the prior of mu
 LABEL_SPREAD, LABEL_SPREAD_RELATIONS = 0.5, 2  # of e_r at first, and how many relations that counts for
@@ -141,17 +143,8 @@ def fit_labels(
 
 def _maximise(examples: LabelledExamples, start: LabelFit, max_iterations: int) -> LabelFit:
     """The parameters of largest posterior density, for a given spread of e_r."""
-    parameters = [start.common, start.deviation, start.mean_label, start.label]
-    common, deviation, mean_label, own_label = (p.detach().clone().requires_grad_(True) for p in parameters)
-    optimiser = torch.optim.LBFGS(
-        [common, deviation, mean_label, own_label],
-        max_iter=max_iterations,
-        history_size=30,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=1e-5,
-    )
 
-    def loss() -> Tensor:
+    def loss(common: Tensor, deviation: Tensor, mean_label: Tensor, own_label: Tensor) -> Tensor:
         log_odds = (examples.inputs * (common + deviation)[examples.group]).sum(1)
         log_p = F.logsigmoid(log_odds) + F.logsigmoid(mean_label + own_label)[examples.group]
         log_rest = torch.log1p(-log_p.exp().clamp(max=1 - 1e-12))
@@ -160,14 +153,8 @@ def _maximise(examples: LabelledExamples, start: LabelFit, max_iterations: int) 
         prior = prior + start.label_precision * own_label.square().sum() + MEAN_PRECISION * mean_label.square()
         return likelihood + prior / 2
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = loss()
-        value.backward()
-        return value
-
-    optimiser.step(closure)
-    common, deviation, mean_label, own_label = (p.detach() for p in (common, deviation, mean_label, own_label))
+    parameters = [start.common, start.deviation, start.mean_label, start.label]
+    common, deviation, mean_label, own_label = minimise(loss, parameters, max_iterations, history=30, tolerance=1e-5)
     return replace(start, common=common, deviation=deviation, mean_label=mean_label, label=own_label)
 
 

@@ -23,5 +23,5 @@ def completeness_table(rows: Sequence[dict[str, Any]]) -> Iterator[Part]:
     if rows:
         cells = [[row["relation"], row["known"], round(row["missing"]), row["text"]] for row in rows[:SHOWN]]
         more = more_rows(len(rows) - len(cells))
-        caption = "by held-out facts; 90 % intervals" + (f"; {more}" if more else "")
+        caption = "of facts like those held out; 90 % intervals" + (f"; {more}" if more else "")
         yield Table("How complete is it?", ["relation", "known", "missing (estimate)", ""], cells, caption)
